@@ -32,14 +32,14 @@ class PrivateStates(MutableMapping[int, Tensors]):
         self.places: dict[int, tuple[int, int]] = {}  # where the others are: offset and size
         self.key = StateKey(os.urandom(32)) if find_spec("cryptography") else None
         self.file: IO[bytes] | None = None
-        self.end = 0
+        self.end = self.needed = 0  # bytes of the file, and those of them that are not superseded
 
     def __getitem__(self, client: int) -> Tensors:
         if client in self.recent:
             self.recent.move_to_end(client)
         else:
             encoded = self._encoded(client)
-            del self.places[client]
+            self._forget(client)
             self._put(client, load(encoded))
         return self.recent[client]
 
@@ -51,7 +51,7 @@ class PrivateStates(MutableMapping[int, Tensors]):
         if client in self.recent:
             self.size -= _size(self.recent.pop(client))
         else:
-            del self.places[client]
+            self._forget(client)
 
     def __contains__(self, client: object) -> bool:
         return client in self.recent or client in self.places
@@ -87,6 +87,9 @@ class PrivateStates(MutableMapping[int, Tensors]):
         content = self.file.read(size)
         return self.key.open(content, str(client)) if self.key else content
 
+    def _forget(self, client: int) -> None:
+        self.needed -= self.places.pop(client)[1]
+
     def _put(self, client: int, tensors: Tensors) -> None:
         self.recent[client] = tensors
         self.size += _size(tensors)
@@ -100,7 +103,7 @@ class PrivateStates(MutableMapping[int, Tensors]):
             return
         if self.file is None:
             self.file = tempfile.TemporaryFile()  # noqa: SIM115  # it is open as long as this host
-        elif self.end > 2 * sum(size for _, size in self.places.values()) + self.most:
+        elif self.end > 2 * self.needed + self.most:
             self._compact()
         encoded = save(tensors)
         content = self.key.seal(encoded, str(client)) if self.key else encoded
@@ -108,6 +111,7 @@ class PrivateStates(MutableMapping[int, Tensors]):
         self.file.write(content)
         self.places[client] = self.end, len(content)
         self.end += len(content)
+        self.needed += len(content)
 
     def _compact(self) -> None:
         """Write what is still needed into a new file."""

@@ -8,12 +8,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedtext.corpora.base import first
-from fedtext.corpora.stackoverflow_files import Columns, Sentence, User, read_users
+from fedtext.corpora.stackoverflow_files import Columns, Sentence, User, files_of, read_users
 from fedtext.corpora.streamed import StreamedCorpus, by_time
 from fedtext.corpora.users import Lexicon, Users, encoded
 from fedtext.errors import UserError, option
-from fedtext.runtime.folders import folders
+from fedtext.runtime.folders import folders, located
 from fedtext.text.tokens import BOS, EOS
 
 BLOCK = 200  # users that are encoded together
@@ -67,27 +66,34 @@ class StackOverflowCorpus(StreamedCorpus):
         return Lexicon()
 
     def source(self, data: Path | None, seed: int) -> str:
-        path = self._file(data)
         keys = [self.clients, self.test, self.most, self.user, self.tokens, self.date, self.split]
-        return repr([path.resolve().as_posix(), path.stat().st_size, path.stat().st_mtime_ns, *keys])
+        files = [(path.resolve().as_posix(), path.stat()) for path in files_of(self._file(data), self._columns)]
+        return repr([*(each for name, stat in files for each in (name, stat.st_size, stat.st_mtime_ns)), *keys])
+
+    @property
+    def _columns(self) -> Columns:
+        return Columns(self.user, self.tokens, self.date, self.split, self.test == "published")
 
     def blocks(self, data: Path | None, seed: int, lexicon: Lexicon) -> Iterator[Users]:
-        columns = Columns(self.user, self.tokens, self.date, self.split, self.test == "published")
-        users = self._used(read_users(self._file(data), columns))
+        users = self._used(read_users(self._file(data), self._columns))
         chosen = islice(users, self.clients or None)
         found = 0
         while block := list(islice(chosen, BLOCK)):
             found += len(block)
             yield encoded([name for name, _ in block], (splits for _, splits in block), lexicon)
-        if found < max(1, self.clients):
+        if not found:
+            least = "3 train sentences" if self.test == "latest" else "2 train sentences, whose split is 'train'"
+            raise UserError(f"corpus.path: {self._file(data)} has no user with {least}: complete it")
+        if found < self.clients:
             raise UserError(
-                f"corpus.clients: {max(1, self.clients)} users are needed, and {self._file(data)} has {found} with "
-                "enough train sentences: lower it"
+                f"corpus.clients: {self.clients} users are needed, and {self._file(data)} has {found} with enough "
+                "train sentences: lower it"
             )
 
     def _file(self, data: Path | None) -> Path:
-        path = first([str(Path(self.path).expanduser()), f"stackoverflow/{self.path}"], data)
-        if path is None:
+        names, key = (self.path, f"stackoverflow/{self.path}"), "corpus.path"
+        path = next((found for name in names if (found := located(name, folders(data), key))), None)
+        if path is None or not path.is_file():
             raise UserError(
                 f"corpus.path: no {self.path}, in a folder stackoverflow or not, in "
                 f"{' or '.join(map(str, folders(data)))}: correct it, or give its folder with "

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedtext.corpora.files import check_texts, decoded
 from fedtext.errors import UserError
+from fedtext.runtime.folders import present
 
 TRAIN, TEST = "train", "test"
 _DATE, _TOKENS = "creation_date", "tokens"  # features of the published files
@@ -42,6 +43,20 @@ class Columns(NamedTuple):
     published: bool
 
 
+def files_of(path: Path, columns: Columns) -> list[Path]:
+    """Return the files that ``read_users`` reads: of HDF5, that of the test split too.
+
+    Raises:
+        UserError: There is no such file beside the other.
+    """
+    if not columns.published or READERS.get(path.suffix) is not _hdf5:
+        return [path]
+    beside = path.with_name(path.name.replace(TRAIN, TEST))
+    if beside == path or not present(beside):
+        raise UserError(f"corpus.test: published needs the file {beside.name} beside {path}: set it to latest")
+    return [path, beside]
+
+
 def read_users(path: Path, columns: Columns) -> Iterator[User]:
     """Read the users of a file one after the other.
 
@@ -65,11 +80,15 @@ def _sqlite(path: Path, columns: Columns) -> Iterator[User]:
         try:
             found = database.execute(f"{rows} ORDER BY client_id", (TRAIN, TEST))
             for name, examples in groupby(found, key=itemgetter(0)):
+                if not isinstance(name, str | int):
+                    raise UserError(f"{path} has an example whose client_id is {name!r}, and no text: fetch it again")
                 yield User(str(name), [_sentence(features(raw), split, path, name) for _, split, raw in examples])
         finally:
             database.close()
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read as the published SQLite file ({error}): fetch it again") from error
+    except UserError:
+        raise
     except (IndexError, TypeError, ValueError) as error:
         raise UserError(f"{path} has an example that is no tf.train.Example ({error}): fetch it again") from error
 
@@ -137,9 +156,7 @@ def _hdf5(path: Path, columns: Columns) -> Iterator[User]:
     except ImportError as error:
         needed = "needs h5py, which is not installed: pip install 'fedtext[hdf5]'"
         raise UserError(f"corpus.path: {path} {needed}") from error
-    beside = path.with_name(path.name.replace(TRAIN, TEST)) if columns.published else path
-    if columns.published and (beside == path or not beside.is_file()):
-        raise UserError(f"corpus.test: published needs the file {beside.name} beside {path}: set it to latest")
+    beside = files_of(path, columns)[-1]
     try:
         with h5py.File(path) as train, h5py.File(beside) as test:
             later = test["examples"] if columns.published else {}
@@ -148,7 +165,9 @@ def _hdf5(path: Path, columns: Columns) -> Iterator[User]:
                 if name in later:
                     sentences += _of_group(later[name], TEST, beside, name)
                 yield User(name, sentences)
-    except (OSError, KeyError) as error:
+    except UserError:
+        raise
+    except (OSError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:  # h5py's, of another layout
         raise UserError(f"{path} cannot be read as the published HDF5 file ({error}): fetch it again") from error
 
 
@@ -186,6 +205,11 @@ def _rows(path: Path, columns: Columns) -> Iterator[User]:
             for batch in file.iter_batches(columns=wanted):
                 table = pyarrow.Table.from_batches([batch])
                 check_texts(path, columns.text, table[columns.text])
+                if pyarrow.types.is_primitive(kind := table[columns.date].type) and not pyarrow.types.is_temporal(kind):
+                    raise UserError(
+                        f"{path}: column {columns.date!r} must contain times, or texts that sort by time, and its type "
+                        f"is {kind}: convert it"
+                    )
                 found = [table[name].cast(pyarrow.string()).to_pylist() for name in wanted]
                 if any(None in values for values in found):
                     raise UserError(f"{path} has a missing value: drop such rows")

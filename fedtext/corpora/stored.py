@@ -8,6 +8,7 @@ Legend: K clients, N texts, T tokens, V vocabulary, L words of the lexicon.
 import json
 import os
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,17 +48,26 @@ class StoredClients(Sequence[ClientData]):
         folder: The folder.
 
     Raises:
-        UserError: This machine has no such folder.
+        UserError: This machine has no such folder, or it cannot be read.
     """
 
     def __init__(self, folder: Path) -> None:
-        if not (folder / ABOUT).is_file():
+        if not folder.is_dir():
             raise UserError(
                 f"corpus.storage: {folder} has no encoded texts on this machine: set $FEDTEXT_CACHE to a folder that "
                 "all nodes share, or corpus.storage to memory"
             )
         self.folder = folder
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        try:
+            self._open(json.loads((folder / ABOUT).read_text(encoding="utf-8")))
+        except PermissionError as error:
+            raise UserError(
+                f"corpus.storage: {folder} belongs to another user: set $FEDTEXT_CACHE to a folder of your own"
+            ) from error
+        except (OSError, ValueError, EOFError, KeyError) as error:
+            raise UserError(f"corpus.storage: {folder} is damaged ({error}): remove it, and start again") from error
+
+    def _open(self, about: dict[str, Any]) -> None:
         self.vocabulary: list[str] = about["vocabulary"]
         self.digest: str = about["digest"]
         self.texts_K3, self.train_tokens_K = self._read(TEXTS), self._read(TRAIN_TOKENS)
@@ -141,12 +151,11 @@ def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClient
         UserError: The corpus cannot be read, or the cache cannot be written.
     """
     folder = cache_folder() / f"prepared-{FORMAT}" / config.place(data, seed)
-    if not (folder / ABOUT).is_file():
-        draft = folder.with_name(f".{folder.name}-{os.getpid()}")
+    if not folder.is_dir():
         with writing(folder, "corpus.storage"):
-            shutil.rmtree(draft, ignore_errors=True)
             durable.make_folder(folder.parent)
-            draft.mkdir(mode=0o700)  # texts are private
+            # Nobody else can read it, since texts are private. Machines that share the cache have equal process ids.
+            draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             try:
                 _Writer(draft, config.lexicon()).write(config, seed, data)
                 with suppress(OSError):  # another process was faster
@@ -188,6 +197,7 @@ class _Writer:
                 written = [name.encode() for name in users.names]
                 names.writelines(written)
                 self.name_ends.append(self.name_ends[-1][-1] + np.cumsum([len(name) for name in written]))
+            _flush(names)
         texts_K3, lengths_N = np.concatenate(self.texts), np.concatenate(self.lengths)
         words = list(self.lexicon)
         counts = Counter({word: int(count) for word, count in zip(words, self.counts_L, strict=False) if count})
@@ -196,8 +206,8 @@ class _Writer:
         index = WordIndex(vocabulary)
         rows_L = np.array([index[word] for word in words], np.int32)
         self._encode(rows_L, len(vocabulary), texts_K3, lengths_N)
-        np.save(self.folder / BYTES, np.concatenate(self.bytes))
-        np.save(self.folder / NAME_ENDS, np.concatenate(self.name_ends))
+        _save(self.folder / BYTES, np.concatenate(self.bytes))
+        _save(self.folder / NAME_ENDS, np.concatenate(self.name_ends))
         (self.folder / RAW).unlink()
         about = {"vocabulary": vocabulary, "digest": self.digest.of(vocabulary)}
         durable.write(self.folder / ABOUT, json.dumps(about))
@@ -209,7 +219,7 @@ class _Writer:
         found_L[: len(self.counts_L)] += self.counts_L
         self.counts_L = found_L
         kept = users.cut(most)
-        kept.tokens_T.astype("<i4").tofile(raw)
+        raw.write(kept.tokens_T.astype("<i4").data)
         self.texts.append(kept.texts_K3.astype(np.int32))
         self.lengths.append(kept.lengths_N.astype(np.int32))
         self.bytes.append(self._bytes(kept))
@@ -242,7 +252,7 @@ class _Writer:
                 reached = int(np.searchsorted(first_token_K, first_token_K[first] + AT_ONCE, "right")) - 1
                 last = max(first + 1, reached)
                 rows_T = rows_L[np.fromfile(raw, "<i4", int(first_token_K[last] - first_token_K[first]))]
-                rows_T.astype(dtype).tofile(file)
+                file.write(rows_T.astype(dtype).data)
                 lengths = lengths_N[first_text_K[first] : first_text_K[last]]
                 self.digest.add(texts_K3[first:last], lengths, rows_T)
                 train_N = in_train(texts_K3[first:last])
@@ -250,10 +260,25 @@ class _Writer:
                 predicted_T[ends_N[first_text_K[first] : first_text_K[last]] - first_token_K[first]] = False
                 counts_V += np.bincount(rows_T[predicted_T], minlength=vocabulary)
                 first = last
+            _flush(file)
         made: dict[str, NDArray[Any]] = {TEXTS: texts_K3, LENGTHS: lengths_N, COUNTS: counts_V}
         made |= {FIRST_TEXT: first_text_K[:-1], FIRST_TOKEN: first_token_K[:-1], TRAIN_TOKENS: train_tokens_K}
         for name, array in made.items():
-            np.save(self.folder / name, array)
+            _save(self.folder / name, array)
+
+
+def _save(file: Path, array: NDArray[Any]) -> None:
+    """Write an array as ``np.save`` does, whose errors do not say that the disk is full."""
+    with open(file, "xb") as stream:
+        np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
+        stream.write(array.data)
+        _flush(stream)
+
+
+def _flush(stream: IO[bytes]) -> None:
+    """Wait until the disk has a file: those whose folder has its final name are complete after any loss of power."""
+    stream.flush()
+    os.fsync(stream.fileno())
 
 
 def _starts(counts_K: NDArray[np.integer]) -> NDArray[np.int64]:

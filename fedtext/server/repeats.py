@@ -67,7 +67,7 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
 def too_few(experiment: Experiment, traffic: Traffic) -> bool:
     """Whether a round that has had all replies has too few updates. An empty Poisson sample is as it should be."""
     least = experiment.participation.min_clients
-    return traffic.trained < least and (bool(traffic.received) or least > 1)
+    return traffic.trained < least and (bool(traffic.sampled) or least > 1)
 
 
 def repeatable(experiment: Experiment, clients: int) -> bool:
@@ -76,7 +76,7 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
     That of the uplink is of one update of a client in a round: a second one would have the same noise.
     """
     config = experiment.participation
-    if config.sampling in ("separated", "epochs"):
+    if config.sampling in ("separated", "epochs") or experiment.server.buffer:
         return False  # the sample of a round is fixed by those of others
     others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
     others = others or config.availability is not None or bool(config.deadline_s and config.pace and config.pace.jitter)
@@ -105,7 +105,7 @@ def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], n
     last, least = attempts[-1], experiment.participation.min_clients
     late = f", {len(last.late)} being late," if last.late else ","
     found = (
-        f"round {round_}: {last.trained} of {len(last.received)} clients completed it{late} fewer than the {least} of "
+        f"round {round_}: {last.trained} of {len(last.sampled)} clients completed it{late} fewer than the {least} of "
     )
     found += f"participation.min_clients{f', in attempt {len(attempts)}' if len(attempts) > 1 else ''}"
     client = min(last.errors, default=None)

@@ -57,9 +57,14 @@ class Traffic:
                 self.sums[name] += samples * value
 
     @property
+    def sampled(self) -> list[int]:
+        """Ids of the clients whose updates are of this attempt, also of those that are late."""
+        return [*self.cohort, *self.late]
+
+    @property
     def received(self) -> list[int]:
         """Ids of the clients that have received the parameters."""
-        return [*self.cohort, *self.late] if self.started is None else list(self.started)
+        return self.sampled if self.started is None else list(self.started)
 
     @property
     def trained(self) -> int:

@@ -38,6 +38,7 @@ def test_clients_come_back_from_disk_and_memory_is_bounded(encrypted: bool, monk
             states[client] = expected[client] = tensors(client, step)
         assert len(states.recent) <= 3
         assert states.end <= 3 * states.most + 40 * 400, "what is superseded is removed from the file"
+        assert states.needed == sum(size for _, size in states.places.values())
     assert sorted(states) == sorted(expected)
     for client, there in nonempty(list(expected.items())):
         assert same(states[client], there)

@@ -1,7 +1,9 @@
 """The published layouts of StackOverflow: the same users and sentences from each of them."""
 
 import importlib.util
+import os
 import random
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -105,8 +107,33 @@ def test_from_disk_it_is_the_same_corpus(form: str, tmp_path: Path, monkeypatch:
         assert one.name == two.name
         assert np.array_equal(one.train.tokens_T, two.train.tokens_T)
         assert np.array_equal(one.test.offsets, two.test.offsets)
-    path.write_bytes(path.read_bytes())
     assert StackOverflowCorpus(path=str(path)).on_disk, "all users, how many there may be"
+
+
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "h5"])
+def test_from_disk_it_follows_a_change_of_its_files(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
+    path = write(tmp_path, form)
+    config = StackOverflowCorpus.model_validate({"path": str(path), "storage": "disk"})
+    before = prepare(config, WordEmbedding(dim=4), 0, None)
+    there = path.stat()
+    rows = [*sentences(), Row("901", "test", "2019-01-01", "it is new")]
+    write(tmp_path, form, sorted(rows, key=lambda row: row.client_id))
+    if form == "h5":  # of which the train file alone is named
+        os.utime(path, ns=(there.st_atime_ns, there.st_mtime_ns))
+    after = prepare(config, WordEmbedding(dim=4), 0, None)
+    assert [len(corpus.clients[1].test) for corpus in (before, after)] == [0, 1]
+
+
+def test_a_path_is_searched_as_it_is_written_and_in_the_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "sqlite")
+    (tmp_path / "data" / "stackoverflow").mkdir(parents=True)
+    write(tmp_path / "data" / "stackoverflow", "parquet")
+    monkeypatch.chdir(tmp_path)
+    for name, data in nonempty((("stackoverflow.sqlite", None), ("stackoverflow.parquet", tmp_path / "data"))):
+        assert len(StackOverflowCorpus(path=name).read(data, 0).clients) == 2
 
 
 def test_an_example_is_read_without_tensorflow() -> None:
@@ -119,6 +146,10 @@ def test_an_example_is_read_without_tensorflow() -> None:
 def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sentences()
     parquet, sqlite = write(tmp_path, "parquet", rows[::-1][:3] + rows), write(tmp_path, "sqlite", rows)
+    (tmp_path / "bare").mkdir()
+    numbers, columns = tmp_path / "numbers.parquet", {"client_id": ["a"] * 3, "split": ["train"] * 3}
+    table = pyarrow.table({**columns, "creation_date": [9, 10, 8], "tokens": ["x"] * 3})
+    pyarrow.parquet.write_table(table, numbers)
     for path, keys, message in (
         (
             tmp_path / "none.sqlite",
@@ -133,6 +164,16 @@ def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: p
             r"has no column 'side', only .*: name it with corpus.split or set corpus.test: la",
         ),
         (parquet, {"tokens": "text"}, r"has no column 'text', only .*: name it with corpus.tokens$"),
+        (
+            write(tmp_path / "bare", "sqlite", []),
+            {},
+            r"^corpus.path: .* has no user with 2 train sentences, whose split is 'train': complete it$",
+        ),
+        (
+            numbers,
+            {},
+            r"column 'creation_date' must contain times, or texts that sort by time, and its type is int64: convert it",
+        ),
         (
             tmp_path / "bad.sqlite",
             {},
@@ -154,7 +195,14 @@ def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: p
     with closing(sqlite3.connect(sqlite)) as database:
         database.execute("UPDATE examples SET serialized_example_proto = ?", (example(tokens="x"),))
         database.commit()
-    with pytest.raises(UserError, match=r"an example of user 77 has no feature 'creation_date': fetch it again"):
+    where = re.escape(str(sqlite))
+    missing = rf"^{where}: an example of user 77 has no feature 'creation_date': fetch it again$"
+    with pytest.raises(UserError, match=missing):
+        read(sqlite)
+    with closing(sqlite3.connect(sqlite)) as database:
+        database.execute("UPDATE examples SET client_id = NULL")
+        database.commit()
+    with pytest.raises(UserError, match=r"has an example whose client_id is None, and no text: fetch it again"):
         read(sqlite)
 
 
@@ -168,4 +216,21 @@ def test_hdf5_needs_its_library_and_the_test_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"corpus.test: published needs the file stackoverflow_test.h5 beside .*latest"):
         read(path)
     with pytest.raises(UserError, match=r"cannot be read as the published HDF5 file"):
+        read(path, test="latest")
+
+
+@pytest.mark.parametrize("content", ["numbers", "a number", "no features", "lengths"])
+def test_hdf5_of_another_layout_is_told_in_a_sentence(content: str, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    path = tmp_path / "stackoverflow_train.h5"
+    made: dict[str, Any] = {
+        "numbers": {"a/creation_date": np.arange(4), "a/tokens": np.arange(4)},
+        "a number": {"a/creation_date": 4, "a/tokens": 4},
+        "no features": {"a": np.arange(4)},
+        "lengths": {"a/creation_date": np.array([b"1"] * 4), "a/tokens": np.array([b"x"] * 3)},
+    }
+    with h5py.File(path, "w") as file:
+        for name, data in made[content].items():
+            file.create_dataset(f"examples/{name}", data=data)
+    with pytest.raises(UserError, match=r"cannot be read as the published HDF5 file .*: fetch it again"):
         read(path, test="latest")

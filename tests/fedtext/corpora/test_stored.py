@@ -1,6 +1,12 @@
 """Corpora on disk: written once, and equal to those in memory bit for bit."""
 
+import os
 import pickle
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +20,7 @@ from fedtext.corpora.statistics import render
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.totals import totals
 from fedtext.corpora.types import Corpus
+from fedtext.corpora.users import Users
 from fedtext.errors import UserError
 from fedtext.models.language import WordEmbedding
 from tests.loops import nonempty
@@ -109,6 +116,55 @@ def test_clients_travel_as_the_name_of_their_folder(cache: Path) -> None:
     folder.rename(folder.with_name("elsewhere"))
     with pytest.raises(UserError, match=r"has no encoded texts on this machine: set .FEDTEXT_CACHE to a"):
         pickle.loads(sent)
+
+
+@pytest.mark.parametrize("damage", ["about.json", "tokens.npy", "texts.npy"])
+@pytest.mark.parametrize("how", ["missing", "cut", "empty"])
+def test_a_folder_that_is_not_complete_is_told_in_a_sentence(damage: str, how: str, cache: Path) -> None:
+    prepared("disk")
+    (folder,) = cache.iterdir()
+    file = folder / damage
+    if how == "missing":
+        file.unlink()
+    else:
+        os.truncate(file, 0 if how == "empty" else file.stat().st_size - 9)
+    with pytest.raises(UserError, match=rf"corpus.storage: .*{folder.name} is damaged .*: remove it, and start again"):
+        prepared("disk")
+
+
+def test_machines_with_equal_process_ids_can_encode_at_the_same_time(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one begins and ends while the first one writes: threads of a process have its id."""
+    expected, blocks, started = prepared("memory"), ForumCorpus.blocks, threading.Event()
+
+    def twice(config: ForumCorpus, *given: Any) -> Iterator[Users]:
+        for users in blocks(config, *given):
+            if not started.is_set():
+                started.set()
+                with ThreadPoolExecutor(1) as other:
+                    assert other.submit(prepared, "disk").result().digest == expected.digest
+            yield users
+
+    monkeypatch.setattr(ForumCorpus, "blocks", twice)
+    assert prepared("disk").digest == expected.digest
+    assert started.is_set()
+    (folder,) = cache.iterdir()
+    assert not folder.name.startswith("."), "no draft is left"
+
+
+def test_a_full_disk_is_told_in_a_sentence(cache: Path) -> None:
+    """A limit on the size of files, which is an error of the same kind."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, hard))
+    try:
+        with pytest.raises(UserError, match=r"corpus.storage: .* written \(File too large\): raise the limit"):
+            prepared("disk")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert not list(cache.iterdir()), "no draft is left"
 
 
 def test_large_corpora_are_on_disk_by_default() -> None:

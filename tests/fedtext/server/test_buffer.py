@@ -171,6 +171,18 @@ def test_a_run_that_goes_on_has_the_parameters_of_updates_that_have_not_come(tmp
         assert final(second) == final(whole)
 
 
+def test_a_step_whose_clients_all_fail_is_not_repeated_since_no_others_have_returned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    training = tiny.TRAINING | {"rounds": 3, "optimizer": {"name": "sgd", "lr": 1e38}}
+    participation = {"on_client_error": "skip", "fraction": 0.6, "pace": {}}
+    made = tiny.experiment(participation=participation, server={"buffer": {"size": 2}}, training=training)
+    told = r"^round 1: 0 of 2 clients completed it, fewer than the 1 of participation.min_clients; client "
+    with pytest.raises(UserError, match=told):
+        list(tiny.federation(made, CORPUS).run())
+    assert "another sample" not in caplog.text
+
+
 def test_more_updates_than_clients_are_refused() -> None:
     with pytest.raises(UserError, match=r"server.buffer.size: 8 updates of different clients, and there are 7 clients"):
         check_sizes(asynchronous(8), 7)
