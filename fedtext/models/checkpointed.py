@@ -173,20 +173,21 @@ def settings(config: TransformerConfig) -> Any:
     return made
 
 
-def layers(config: TransformerConfig, weights: bool) -> Any:
+def layers(config: TransformerConfig, weights: bool, attention: str | None = None) -> Any:
     """Build the network of the package transformers without a head.
 
     Args:
         config: The model.
         weights: Whether to load the weights of the checkpoint; otherwise only its sizes are used.
+        attention: Name of its implementation of attention; None: that of the model.
 
     Raises:
         UserError: As in ``settings``, or the checkpoint lacks weights.
     """
-    made = settings(config)
+    made, attention = settings(config), attention or config.attention
     if config.checkpoint is None or not weights:
-        return pretrained.library().AutoModel.from_config(made, attn_implementation=config.attention)
-    return pretrained.network(config.checkpoint, config=made, attn_implementation=config.attention)
+        return pretrained.library().AutoModel.from_config(made, attn_implementation=attention)
+    return pretrained.network(config.checkpoint, config=made, attn_implementation=attention)
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:

@@ -29,6 +29,7 @@ from fedtext.models.checkpointed import (
     layers,
     settings,
 )
+from fedtext.models.unpadded import Places, implementation
 from fedtext.text import pretrained
 
 _LAYERS = {"bert": "encoder", "distilbert": "transformer"}
@@ -101,7 +102,7 @@ def blocks(config: TransformerClassifier) -> str:
 class TransformerEncoder(nn.Module):
     """Position and type embeddings, encoder layers, and pooling over a text's tokens. Its output is features_BD.
 
-    Padding is never attended to.
+    Padding is never attended to, and with ``attention: sdpa`` not computed either (models/unpadded.py).
 
     Args:
         config: The model.
@@ -113,7 +114,7 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, config: TransformerClassifier, weights: bool = True) -> None:
         super().__init__()
-        network = layers(config, weights)
+        network = layers(config, weights, implementation() if config.attention == "sdpa" else None)
         architecture = network.config.model_type
         network.pooler = None  # BERT's, which only a sentence-pair head would use
         del network.embeddings.word_embeddings
@@ -127,28 +128,31 @@ class TransformerEncoder(nn.Module):
         self.pooling, self.attention = config.pooling, config.attention
         self.dtype = getattr(torch, config.precision)
 
-    def _mask(self, batch: Batch, there_BT: Tensor) -> Tensor | None:
-        """Return the attention mask: booleans for sdpa, otherwise summands; None if there is no padding.
-
-        It is made here because the package would wait for the GPU to find out whether there is padding.
-        """
-        longest = there_BT.shape[1]
-        if batch.here.lengths_B.min() == longest:
-            return None
-        mask_BT = there_BT
-        if self.attention == "eager":
-            mask_BT = torch.zeros(there_BT.shape, device=there_BT.device)
-            mask_BT.masked_fill_(~there_BT, torch.finfo(mask_BT.dtype).min)
-        return mask_BT[:, None, None].expand(-1, 1, longest, -1)
-
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
-        places_T = torch.arange(batch.tokens_BT.shape[1], device=batch.tokens_BT.device)
-        there_BT = places_T < batch.lengths_B[:, None]
-        rows_BTD = embedding(batch.tokens_BT)
+        rows_BTD, lengths_B = embedding(batch.tokens_BT), batch.lengths_B
+        places = Places.of(batch.here.lengths_B, rows_BTD.shape[1], rows_BTD.device)
+        run = self._padded if self.attention == "eager" else self._unpadded
         with autocast(self.dtype, rows_BTD.device):
-            hidden_BTD = self.run(inputs_embeds=rows_BTD, attention_mask=self._mask(batch, there_BT)).last_hidden_state
+            hidden_BTD = run(rows_BTD, places)
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)
         if self.pooling == "cls":
             return self.dropout(hidden_BTD[:, 0])
-        real_BTD = hidden_BTD * there_BT[..., None]
-        return self.dropout(real_BTD.sum(1) / batch.lengths_B.to(real_BTD.dtype).unsqueeze(1))
+        real_BTD = hidden_BTD * places.there_BT[..., None]
+        return self.dropout(real_BTD.sum(1) / lengths_B.to(real_BTD.dtype).unsqueeze(1))
+
+    def _unpadded(self, rows_BTD: Tensor, places: Places) -> Tensor:
+        """Run the layers on the tokens alone; the output is 0 elsewhere."""
+        steps_1S = places.step_S[None]
+        found = self.run(inputs_embeds=places.taken(rows_BTD)[None], position_ids=steps_1S, places=places)
+        return places.laid(found.last_hidden_state[0])
+
+    def _padded(self, rows_BTD: Tensor, places: Places) -> Tensor:
+        """Run the layers on all places. The mask is made of summands here, because the package would wait for the GPU
+        to find out whether there is padding."""
+        mask = None
+        if places.padded:
+            mask_BT = torch.zeros(places.there_BT.shape, device=rows_BTD.device)
+            mask_BT.masked_fill_(~places.there_BT, torch.finfo(mask_BT.dtype).min)
+            mask = mask_BT[:, None, None].expand(-1, 1, mask_BT.shape[1], -1)
+        hidden_BTD: Tensor = self.run(inputs_embeds=rows_BTD, attention_mask=mask).last_hidden_state
+        return hidden_BTD

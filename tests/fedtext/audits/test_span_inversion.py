@@ -175,9 +175,10 @@ def test_the_attackers_layers_are_the_networks(architecture: str) -> None:
     layers = FirstLayers(holder, names, parameters, 1)
     inputs_TWD = layers.placed(words_WD, 4)
     read = [tensor[torch.arange(4), text_SL] for tensor in layers.read(inputs_TWD)]
-    torch.testing.assert_close(layers.attended(read), seen[names.projects])
+    received = {name: inputs.unflatten(1, (2, 4)).squeeze(0) for name, inputs in seen.items()}  # all texts end to end
+    torch.testing.assert_close(layers.attended(read), received[names.projects])
     (shares_ST,) = layers.deeper(inputs_TWD[torch.arange(4), text_SL], [Span(torch.eye(8)[:3], 5)])
-    second_STD = seen[names.reads(1)[0]]
+    second_STD = received[names.reads(1)[0]]
     torch.testing.assert_close(shares_ST, second_STD[..., :3].norm(dim=-1) / second_STD.norm(dim=-1))
 
 

@@ -63,6 +63,17 @@ def test_padding_changes_nothing(checkpoint: Path) -> None:
     assert not torch.allclose(encoder(table, Batch(other_BT, LENGTHS_B, BATCH.labels_B))[0], features_BD[0], atol=1e-3)
 
 
+def test_layers_are_computed_for_the_tokens_alone(checkpoint: Path) -> None:
+    encoder, table = encoder_and_table(checkpoint)
+    seen: list[torch.Size] = []
+    for module in encoder.layers.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.register_forward_pre_hook(lambda _, given: seen.append(given[0].shape))
+    encoder(table, BATCH)
+    for shape in nonempty(seen):
+        assert shape[:-1] == (1, LENGTHS_B.sum())
+
+
 def test_only_eager_attention_has_second_derivatives(checkpoint: Path) -> None:
     def curvature(attention: str) -> Tensor:
         encoder, table = encoder_and_table(checkpoint, attention=attention)

@@ -1,0 +1,107 @@
+"""Transformers without padding: the tokens of all texts lie end to end, and only attention sees texts of one length.
+
+A padded batch computes all layers for padding too. Here the layers receive the S tokens that are there, and the
+attention of the package transformers is replaced by a function that lays queries, keys and values out as a padded batch
+and takes the outputs of the tokens. What a token receives is the same: rows of a product do not depend on each other.
+
+Legend: B batch, T time, S tokens that are there, N heads, A width of a head, D embedding.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from fedtext.runtime.devices import to_device
+from fedtext.text import pretrained
+
+NAME = "fedtext_unpadded"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the tokens of a batch are.
+
+    Attributes:
+        flat_S: Index of each token among the B x T places, text by text.
+        step_S: Its position in its text.
+        there_BT: Whether a place has a token.
+        padded: Whether there are places without a token.
+    """
+
+    flat_S: Tensor
+    step_S: Tensor
+    there_BT: Tensor
+    padded: bool
+
+    @classmethod
+    def of(cls, lengths_B: NDArray[np.int64], width: int, device: torch.device) -> "Places":
+        """Compute the places of the texts of a batch, without waiting for the device.
+
+        Args:
+            lengths_B: Number of tokens of each text.
+            width: T, at least the largest of them.
+            device: The device of the batch.
+        """
+        there_BT = np.arange(width) < lengths_B[:, None]
+        flat_S = np.flatnonzero(there_BT)
+        flat, step, there = (to_device(values, device) for values in (flat_S, flat_S % width, there_BT))
+        return cls(flat, step, there, len(flat_S) < there_BT.size)
+
+    def taken(self, values_BTD: Tensor) -> Tensor:
+        """Return the values of the tokens, shape (S, D)."""
+        return values_BTD.flatten(0, 1)[self.flat_S]
+
+    def laid(self, values_SD: Tensor) -> Tensor:
+        """Lay values of the tokens out as a padded batch of shape (B, T, D), with zeros where there is none."""
+        empty_PD = values_SD.new_zeros(self.there_BT.numel(), values_SD.shape[1])
+        return empty_PD.index_copy(0, self.flat_S, values_SD).unflatten(0, self.there_BT.shape)
+
+
+@lru_cache(maxsize=1)
+def implementation() -> str:
+    """Register ``attention`` with the package transformers; return its name there."""
+    pretrained.library().AttentionInterface.register(NAME, attention)
+    return NAME
+
+
+def attention(
+    module: Any,
+    query_BNTA: Tensor,
+    key_BNTA: Tensor,
+    value_BNTA: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    places: Places | None = None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **more: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention within each text. Its signature is that of the package's functions.
+
+    Args:
+        module: The layer.
+        query_BNTA, key_BNTA, value_BNTA: Of all tokens, shape (1, N, S, A); without places, of a batch.
+        attention_mask: None, since there is no padding.
+        places: The places of the tokens, which the network passes on; None: all texts of the batch have one length.
+        dropout: Rate of dropout on the weights.
+        scaling: Factor of the products.
+        more: Other arguments of the package, which encoders do not need.
+
+    Returns:
+        The outputs, shape (1, S, N, A) or (B, T, N, A), and None for the weights, which are not kept.
+    """
+    parts, mask = (query_BNTA, key_BNTA, value_BNTA), attention_mask
+    heads, width = query_BNTA.shape[1], query_BNTA.shape[3]
+    if places:
+        all_SK = torch.cat([part[0].transpose(0, 1).flatten(1) for part in parts], 1)
+        parts = places.laid(all_SK).unflatten(2, (3, heads, width)).permute(2, 0, 3, 1, 4).unbind()
+        mask = places.there_BT[:, None, None] if places.padded else None
+    out_BNTA = scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=dropout, scale=scaling)
+    out_BTNA = out_BNTA.transpose(1, 2)
+    return (places.taken(out_BTNA.flatten(2)).unflatten(1, (heads, width))[None] if places else out_BTNA), None
