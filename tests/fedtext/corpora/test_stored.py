@@ -139,7 +139,7 @@ def test_machines_with_equal_process_ids_can_encode_at_the_same_time(
     expected, blocks, started = prepared("memory"), ForumCorpus.blocks, threading.Event()
 
     def twice(config: ForumCorpus, *given: Any) -> Iterator[Users]:
-        for users in blocks(config, *given):
+        for users in nonempty(blocks(config, *given)):
             if not started.is_set():
                 started.set()
                 with ThreadPoolExecutor(1) as other:
