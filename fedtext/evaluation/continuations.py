@@ -133,5 +133,5 @@ def _chosen(logits_V: Tensor, temperature: float, rng: np.random.Generator) -> i
     scores_V[[UNK_ID - 1, BOS_ID - 1]] = -torch.inf
     if not temperature:
         return int(scores_V.argmax())
-    shares_V = (scores_V / temperature).softmax(0).cumsum(0).numpy()
+    shares_V = ((scores_V - scores_V.max()) / temperature).softmax(0).cumsum(0).numpy()  # no quotient is infinite
     return min(int(np.searchsorted(shares_V, rng.random() * shares_V[-1], side="right")), len(shares_V) - 1)
