@@ -170,7 +170,7 @@ class Model:
         assert isinstance(network, LanguageModel)
         writing = self._writing(bound)
         rows = writing.rows(text)
-        writing.check(rows, network)
+        writing.check(rows, network.reach)
         first = table_rows(self.experiment, len(bound.vocabulary), 0).start
         tokens_T = torch.tensor(rows) - first
         log_TV = network.following(tokens_T[None])[0].double().log_softmax(1)

@@ -165,6 +165,23 @@ def test_what_a_terminal_would_act_on_is_escaped(tmp_path: Path, capsys: pytest.
     assert "number 0 of the list is no UTF-8" in capsys.readouterr().err
 
 
+def test_a_beginning_that_is_too_long_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    experiment = {
+        "name": "long",
+        "corpus": {"name": "ptb", "clients": 1, "validation": 0.0},
+        "model": MODELS["causal"],
+        "method": "fedavg",
+        "training": {"rounds": 3, "local_epochs": 1, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "evaluation": {"personalize": None, "generate": {"prompts": ["the", "the " * 100]}},
+    }
+    for side in ("train", "test"):
+        (tmp_path / f"ptb.{side}.txt").write_text("the cat sat\n" * 4)
+    trained: list[Any] = []
+    with pytest.raises(UserError, match=r"evaluation\.generate\.prompts: a text has 100 tokens"):
+        fedtext.run(experiment, data=tmp_path, on_round=trained.append)
+    assert trained == []
+
+
 def test_a_classifier_continues_nothing() -> None:
     result = fedtext.run(tiny.experiment(corpus={"name": "demo", "clients": 2, "train": 9, "test": 3, "max_length": 9}))
     with pytest.raises(UserError, match="is a classifier and continues no text"):
