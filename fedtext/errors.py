@@ -29,9 +29,13 @@ class UserError(ValueError):
         super().__init__("\n".join(map(_readable, str(message).split("\n"))))
 
 
+def escaped(line: str) -> str:
+    """Return a text on one line, without characters that a terminal would act on."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+
+
 def _readable(line: str) -> str:
-    escaped = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in _shortened(line))
-    return _shortened(escaped)
+    return _shortened(escaped(_shortened(line)))
 
 
 def _shortened(line: str) -> str:

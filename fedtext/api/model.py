@@ -170,7 +170,7 @@ class Model:
         assert isinstance(network, LanguageModel)
         writing = self._writing(bound)
         rows = writing.rows(text)
-        writing.check(rows, network)
+        writing.check(rows, network.reach)
         first = table_rows(self.experiment, len(bound.vocabulary), 0).start
         tokens_T = torch.tensor(rows) - first
         log_TV = network.following(tokens_T[None])[0].double().log_softmax(1)
@@ -180,7 +180,10 @@ class Model:
         last_V[[index[BOS] - first, UNK_ID - first]] = 0  # neither is a word
         best = last_V.topk(min(NEXT, len(last_V)))
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        found = tuple((writing.text([row + first]).removeprefix(" ") or EOS, share) for row, share in named)
+        end = index[EOS] - first
+        found = tuple(
+            (EOS if row == end else writing.text([row + first]).removeprefix(" ") or " ", share) for row, share in named
+        )
         return NextWords(found, math.exp(min(float(nats), 700.0)))
 
     def _read(self, bound: _Bound, texts: Sequence[str]) -> Texts:
@@ -255,6 +258,8 @@ def _checked(texts: Any) -> list[str]:
     for place, text in enumerate(found):
         if not isinstance(text, str):
             raise UserError(f"predict needs texts: number {place} of the list is {text!r}, which is none")
+        if any("\ud800" <= letter <= "\udfff" for letter in text):  # of bytes that are no UTF-8, as in os.fsdecode
+            raise UserError(f"predict needs texts: number {place} of the list is no UTF-8: convert it")
     return found
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedtext.commands.parser import Parser, command_parser
+from fedtext.errors import UserError, escaped
 
 if TYPE_CHECKING:
     from fedtext.api.predictions import NextWords, Prediction
@@ -31,7 +32,10 @@ def parser() -> Parser:
         "for model causal, else 0",
     )
     made.add_argument(
-        "--temperature", type=float, default=0.0, help="draw the tokens; 0, the default: always the most probable"
+        "--temperature",
+        type=float,
+        default=0.0,
+        help="draw the tokens of a continuation; 0, the default: always the most probable",
     )
     made.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
     made.add_argument(
@@ -57,8 +61,10 @@ def main(words: Sequence[str] | None) -> int:
     if tokens := arguments.tokens if arguments.tokens is not None else 20 * causal:
         added = model.generate(texts, tokens, arguments.temperature, client=arguments.client)
         for text, more in zip(texts, added, strict=True):
-            print(f"{text}{more}")
+            print(f"{text}{escaped(more)}")
         return 0
+    if arguments.temperature:
+        raise UserError("--temperature draws the tokens of a continuation: say with --tokens how many, or leave it out")
     for text, found in zip(texts, model.predict(texts, arguments.client), strict=True):
         print(f"{_told(found)}  {text}")
     return 0
@@ -69,5 +75,5 @@ def _told(found: "Prediction | NextWords") -> str:
 
     if isinstance(found, Prediction):
         return f"{found.label}  {found.probability:.3f}"
-    words = ", ".join(f"{word} {probability:.3f}" for word, probability in found.words)
+    words = ", ".join(f"{escaped(word)} {probability:.3f}" for word, probability in found.words)
     return f"next: {words}  perplexity {found.perplexity:.4g}"

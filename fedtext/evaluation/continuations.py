@@ -68,11 +68,20 @@ class Writing:
             return "".join(f" {self.vocabulary[row]}" for row in rows)
         return byte_pairs.decode(self.tokenizer, rows, framed=True)
 
-    def check(self, rows: Sequence[int], network: LanguageModel) -> None:
-        """Check that a network can read <s> and the tokens of a text. Raises UserError if they are too many."""
-        if network.reach is not None and len(rows) > network.reach:
+    def check(self, rows: Sequence[int], reach: int | None, where: str = "") -> None:
+        """Check that a model can read <s> and the tokens of a text.
+
+        Args:
+            rows: <s> and the tokens.
+            reach: Largest number of tokens that the model can read; None: any number.
+            where: The key or argument that has the text.
+
+        Raises:
+            UserError: They are too many.
+        """
+        if reach is not None and len(rows) > reach:
             raise UserError(
-                f"a text has {len(rows) - 1} tokens, and the model has {network.reach} positions, one of them for the "
+                f"{where}a text has {len(rows) - 1} tokens, and the model has {reach} positions, one of them for the "
                 "beginning of a text: shorten it"
             )
 
@@ -93,7 +102,7 @@ class Writing:
         begun, rows = self.rows(prompt), list[int]()
 
         def extend(network: LanguageModel) -> None:
-            self.check(begun, network)
+            self.check(begun, network.reach)
             state, logits_1V = None, torch.empty(0)
             for row in begun:
                 logits_1V, state = network.step(torch.tensor([row - 1]), state)
@@ -133,5 +142,5 @@ def _chosen(logits_V: Tensor, temperature: float, rng: np.random.Generator) -> i
     scores_V[[UNK_ID - 1, BOS_ID - 1]] = -torch.inf
     if not temperature:
         return int(scores_V.argmax())
-    shares_V = (scores_V / temperature).softmax(0).cumsum(0).numpy()
+    shares_V = ((scores_V - scores_V.max()) / temperature).softmax(0).cumsum(0).numpy()  # no quotient is infinite
     return min(int(np.searchsorted(shares_V, rng.random() * shares_V[-1], side="right")), len(shares_V) - 1)

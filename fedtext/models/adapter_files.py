@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedtext.errors import UserError
@@ -53,24 +54,31 @@ def load(encoder: nn.Module, lora: LoRA, blocks: str) -> None:
     """
     folder, found = checked(lora), {}
     try:
-        for name, tensor in load_file(folder / WEIGHTS).items():
-            if name.endswith((f".{A}.weight", f".{B}.weight")):
-                found[name.removesuffix(".weight").removeprefix(_BASE).partition(f"{blocks}.")[2]] = tensor
+        tensors = load_file(folder / WEIGHTS)  # as tensors, since numpy has no bfloat16
     except (OSError, SafetensorError) as error:
         raise UserError(f"{KEY}.checkpoint: {folder / WEIGHTS} cannot be read ({error}): give another") from error
+    for name, tensor in tensors.items():
+        if name.endswith((f".{A}.weight", f".{B}.weight")):
+            path = name.removesuffix(".weight").removeprefix(_BASE)
+            found[path.partition(f"{blocks}.")[2] or path] = tensor
+        elif f".{blocks}." in name or ".embeddings." in name:  # anything else is of a head, which is not used
+            raise UserError(
+                f"{KEY}.checkpoint: {folder} changes {name.removeprefix(_BASE)} beside its factors, which is not "
+                "supported: give a plain LoRA"
+            )
     layers = {path: module for path, module in encoder.named_modules() if isinstance(module, LoRALinear)}
     for path, layer in layers.items():
         for leaf in (A, B):
             into: Tensor = getattr(layer, leaf)
             given = found.pop(f"{path.removeprefix('layers.')}.{leaf}", None)
-            if given is None or given.shape != tuple(into.shape):
+            if given is None or given.shape != into.shape:
                 shape = "none" if given is None else f"one of shape {list(given.shape)}"
                 raise UserError(
                     f"{KEY}.checkpoint: {folder} has {shape} where the model has {path}.{leaf} of shape "
                     f"{list(into.shape)}: give an adapter of this model, with the keys of {KEY}"
                 )
             with torch.no_grad():
-                into.copy_(torch.from_numpy(given))
+                into.copy_(given)
     if found:
         raise UserError(
             f"{KEY}.checkpoint: {folder} adapts {min(found).rpartition('.')[0]} too: name its layers in {KEY}.modules"

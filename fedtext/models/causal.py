@@ -63,6 +63,10 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
             )
         return self
 
+    @property
+    def reach(self) -> int:
+        return int(settings(self).max_position_embeddings)
+
     def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "CausalNetwork":
         return CausalNetwork(self, vocabulary, embedding, weights)
 
@@ -72,7 +76,7 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
         Raises:
             UserError: It has not.
         """
-        positions = settings(self).max_position_embeddings
+        positions = self.reach
         if max_length is None or max_length > positions + 1:
             raise UserError(
                 f"corpus.max_length: model causal has {positions} positions, and the last token of a sentence needs "

@@ -44,6 +44,11 @@ class LanguageConfig(ModelConfig):
     language = True
     padding = False  # <pad> is never predicted
 
+    @property
+    def reach(self) -> int | None:
+        """Largest number of tokens before a word that the network can read; None: any number."""
+        return None
+
     @abstractmethod
     def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "LanguageModel":
         """Build the network.

@@ -11,6 +11,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.evaluation.continuations import FILE, Writing
 from fedtext.methods.base import Model
+from fedtext.models.language import LanguageConfig
 from fedtext.parameters import build_network
 
 
@@ -36,10 +37,16 @@ class Continuations:
             experiment: The experiment.
             corpus: The corpus.
             clients: Number of its clients; None: that of its list.
+
+        Raises:
+            UserError: A beginning is too long for the model.
         """
-        if not experiment.evaluation.generate:
+        if not (asked := experiment.evaluation.generate):
             return None
         writing = Writing(experiment.corpus, corpus.vocabulary, corpus.tokenizer)
+        if isinstance(experiment.model, LanguageConfig):  # now, and not after the last round
+            for prompt in asked.prompts:
+                writing.check(writing.rows(prompt), experiment.model.reach, "evaluation.generate.prompts: ")
         return cls(experiment, writing, len(corpus.clients) if clients is None else clients)
 
     def files(self, state: Mapping[str, NDArray[np.float32]]) -> dict[str, str]:
@@ -47,9 +54,6 @@ class Continuations:
 
         Args:
             state: The shared parameters.
-
-        Raises:
-            UserError: A beginning is too long for the model.
         """
         asked = self.experiment.evaluation.generate
         assert asked is not None

@@ -37,7 +37,10 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
     model, method = e.model, e.method
     if not model.in_order:
         yield (
-            " searches for the vectors of a text that is processed word by word, which model "
+            f" searches for the vectors of a text whose class is predicted, and model {model.name} predicts words: use "
+            "embedding_rows"
+            if e.language
+            else " searches for the vectors of a text that is processed word by word, which model "
             f"{model.name} does not do: use embedding_rows"
         )
     if not method.shares:
@@ -73,8 +76,8 @@ def span_inversion(e: "Settings") -> Iterator[str]:
         return
     if not isinstance(e.model, TransformerClassifier):
         yield (
-            f"audits: span_inversion is for model transformer, whose attention discloses whole texts, and model "
-            f"{e.model.name} has none: use gradient_inversion or embedding_rows"
+            f"audits: span_inversion is for the attention of model transformer, not for model {e.model.name}: use "
+            f"{'' if e.language else 'gradient_inversion or '}embedding_rows"
         )
     elif e.model.adapter:
         yield (

@@ -11,6 +11,7 @@ import transformers
 from torch import nn
 
 import fedtext
+from fedtext.api.predictions import NextWords
 from fedtext.commands import main
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.errors import UserError
@@ -77,6 +78,7 @@ def test_tokens_are_drawn_from_the_probabilities_at_a_temperature() -> None:
         total = sum(weights.values()) + 2 * np.exp(-9 / temperature)
         for text, weight in nonempty(weights.items()):
             assert found[text] / 400 == pytest.approx(weight / total, abs=0.08)  # over three standard errors
+    assert continued("", temperature=1e-308) == continued(""), "as good as 0"
 
 
 def test_greedy_continuations_are_those_of_the_package() -> None:
@@ -135,6 +137,49 @@ def test_a_run_writes_them_and_its_saved_model_continues_texts(
     assert capsys.readouterr().out.startswith("the cat sat" if name == "causal" else "next: sat")
     assert main(["predict", folder, "the cat", "--tokens", "2", "--temperature", "-1"]) == 2
     assert "a temperature from 0 to 10" in capsys.readouterr().err
+
+
+def test_what_a_terminal_would_act_on_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model over bytes may write any of them, and its most probable token may be a blank."""
+    for side in ("train", "valid", "test"):
+        (tmp_path / f"ptb.{side}.txt").write_text("a \x1b]0;b\x07 c\n" * 8)
+    experiment = {
+        "name": "bytes",
+        "corpus": {"name": "ptb", "clients": 1, "text": {"bpe": {"size": 256}}},
+        "model": MODELS["gru_lm"],
+        "method": "fedavg",
+        "training": {"rounds": 2, "local_epochs": 20, "batch_size": 4, "optimizer": {"name": "adam", "lr": 0.03}},
+        "evaluation": {"personalize": None},
+    }
+    fedtext.run(experiment, data=tmp_path, out=tmp_path / "out")
+    folder = str(tmp_path / "out" / "model")
+    capsys.readouterr()
+    assert main(["predict", folder, "a", "--tokens", "20"]) == 0
+    assert capsys.readouterr().out == "a \\x1b]0;b\\x07 c\n"
+    (found,) = fedtext.Model.load(folder).predict(["a"])
+    assert isinstance(found, NextWords)
+    assert found.words[0][0] == " ", "not the end"
+    assert main(["predict", folder, "a", "--temperature", "0.8"]) == 2
+    assert "say with --tokens how many" in capsys.readouterr().err
+    assert main(["predict", folder, "caf\udce9"]) == 2
+    assert "number 0 of the list is no UTF-8" in capsys.readouterr().err
+
+
+def test_a_beginning_that_is_too_long_is_refused_before_the_first_round(tmp_path: Path) -> None:
+    experiment = {
+        "name": "long",
+        "corpus": {"name": "ptb", "clients": 1, "validation": 0.0},
+        "model": MODELS["causal"],
+        "method": "fedavg",
+        "training": {"rounds": 3, "local_epochs": 1, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "evaluation": {"personalize": None, "generate": {"prompts": ["the", "the " * 100]}},
+    }
+    for side in ("train", "test"):
+        (tmp_path / f"ptb.{side}.txt").write_text("the cat sat\n" * 4)
+    trained: list[Any] = []
+    with pytest.raises(UserError, match=r"evaluation\.generate\.prompts: a text has 100 tokens"):
+        fedtext.run(experiment, data=tmp_path, on_round=trained.append)
+    assert trained == []
 
 
 def test_a_classifier_continues_nothing() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from safetensors.numpy import load_file, save_file
@@ -161,6 +162,39 @@ def test_an_adapter_that_does_not_fit_is_refused(
     change(folder)
     with pytest.raises(UserError, match=message):
         begun(experiment_keys(base, checkpoint=str(folder), **lora))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "embeddings.word_embeddings.lora_embedding_A",
+        "bert.embeddings.word_embeddings.weight",
+        "encoder.layer.0.output.LayerNorm.weight",
+        "encoder.layer.0.attention.self.query.base_layer.bias",
+    ],
+)
+def test_what_an_adapter_changes_beside_its_factors_is_refused(name: str, tmp_path: Path) -> None:
+    """It would be left out, and the model compute something else than the adapter's."""
+    base = saved("bert", tmp_path / "base")
+    fitted(experiment_keys(base)).save(tmp_path / "model")
+    folder = tmp_path / "model" / ADAPTER
+    more = {f"base_model.model.{name}": np.ones((2, 8), np.float32)}
+    save_file(load_file(folder / WEIGHTS) | more, folder / WEIGHTS)
+    with pytest.raises(UserError, match=f"changes {name} beside its factors"):
+        begun(experiment_keys(base, checkpoint=str(folder)))
+
+
+def test_factors_of_half_precision_are_read(tmp_path: Path) -> None:
+    base = saved("bert", tmp_path / "base")
+    fitted(experiment_keys(base)).save(tmp_path / "model")
+    folder = tmp_path / "model" / ADAPTER
+    halves = {name: torch.from_numpy(tensor).bfloat16() for name, tensor in load_file(folder / WEIGHTS).items()}
+    safetensors.torch.save_file(halves, folder / WEIGHTS)
+    network = begun(experiment_keys(base, checkpoint=str(folder)))
+    layer = network.get_submodule("encoder.layers.layer.0.attention.self.query")
+    read = halves["base_model.model.encoder.layer.0.attention.self.query.lora_A.weight"]
+    assert isinstance(layer, LoRALinear)
+    assert torch.equal(layer.lora_A, read.float())
 
 
 def test_an_adapter_of_random_weights_is_refused(tmp_path: Path) -> None:
