@@ -14,7 +14,7 @@ from fedtext.corpora.table_rows import Rows
 from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER
-from fedtext.text.tokens import BOS, EOS, UNK
+from fedtext.text.tokens import BOS, EOS, sentence_words
 
 
 class InstructionCorpus(TableKeys, TokenCorpus):
@@ -68,9 +68,8 @@ class InstructionCorpus(TableKeys, TokenCorpus):
         table = self.table(data)
         if "split" in table.column_names:
             table = table.filter(compute.not_equal(table["split"], "unlabeled"))
-        pairs = zip(table["prompt"].to_pylist(), table["response"].to_pylist(), strict=True)
-        prompts, responses = zip(*[(_words(prompt), _words(response)) for prompt, response in pairs], strict=True)
-        texts = [" ".join((BOS, *parts[0], *parts[1], EOS)) for parts in zip(prompts, responses, strict=True)]
+        prompts, responses = ([*map(sentence_words, table[key].to_pylist())] for key in ("prompt", "response"))
+        texts = [" ".join((BOS, *prompt, *response, EOS)) for prompt, response in zip(prompts, responses, strict=True)]
         splits_N = np.array(table["split"].to_pylist(), object) if "split" in table.column_names else None
         clients, clients_N = numbered(table["client"]) if "client" in table.column_names else ((), None)
         test = TEST if isinstance(self.split, str) else self.split
@@ -83,7 +82,3 @@ class InstructionCorpus(TableKeys, TokenCorpus):
             if not len(split):
                 raise UserError(f"corpus.split: {self.what} has no {side} pair: {rows.advice}")
         return RawCorpus(self.name, 0, deal(clients=self.clients, seed=seed, **splits))
-
-
-def _words(text: str) -> list[str]:
-    return [UNK if word in (BOS, EOS) else word for word in text.split()]

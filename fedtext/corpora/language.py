@@ -16,7 +16,7 @@ from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER, generator
 from fedtext.text.representation import BPE, Words
-from fedtext.text.tokens import BOS, EOS, UNK
+from fedtext.text.tokens import BOS, EOS, sentence_words
 
 Side = Literal["train", "valid", "test"]
 
@@ -109,7 +109,7 @@ class LanguageCorpus(TokenCorpus):
         return Split(texts, np.zeros(len(texts), np.int64))
 
     def _sentences(self, line: str) -> Iterator[list[str]]:
-        words = [UNK if word in (BOS, EOS) else word for word in line.lower().split()]
+        words = sentence_words(line.lower())
         for between, sentence in groupby(words, lambda word: self.sentences == "stops" and word == "."):
             if not between:
                 yield list(sentence)

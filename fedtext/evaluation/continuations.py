@@ -21,7 +21,7 @@ from fedtext.runtime.threads import one_torch_thread
 from fedtext.schema import Strict
 from fedtext.seeding import generator
 from fedtext.text import byte_pairs
-from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, UNK_ID
+from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, UNK_ID, sentence_words
 from fedtext.text.vocabulary import WordIndex
 
 FILE = "continuations.md"
@@ -59,7 +59,7 @@ class Writing:
     def rows(self, text: str) -> list[int]:
         """Return <s> and the tokens of a text, as entries of the vocabulary."""
         whole = self.corpus.model_copy(update={"max_length": None})
-        sentence = " ".join((BOS, cleaned(self.corpus, text), EOS))
+        sentence = " ".join((BOS, *sentence_words(cleaned(self.corpus, text)), EOS))
         return rows_of([sentence], whole, WordIndex(self.vocabulary), self.tokenizer)[0].tolist()[:-1]
 
     def text(self, rows: Sequence[int]) -> str:

@@ -226,6 +226,10 @@ def _disagreement(trained: Trained) -> str:
         return f"{WORDS} is missing"
     if trained.vocabulary is None and not trained.experiment.own_vocabularies:
         return f"{WORDS} is missing"
+    if trained.tokenizer and trained.vocabulary is not None:
+        entries = byte_pairs.vocabulary(trained.tokenizer, trained.experiment.language)
+        if trained.vocabulary[: len(trained.vocabulary) - trained.features] != entries:
+            return f"{WORDS} has other entries than {TOKENIZER}/{PAIRS}"
     if any(tensor.dtype != np.float32 for state in states for tensor in state.values()):
         return f"{SHARED} has numbers of another type than float32"
     return ""

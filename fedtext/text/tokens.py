@@ -26,6 +26,11 @@ def split_words(text: str, limit: int | None = None) -> list[str]:
     return text.split() if limit is None else text.split(None, limit)[:limit]
 
 
+def sentence_words(text: str) -> list[str]:
+    """Split a text into the words of a sentence. In it <s> and </s>, which are the ends of one, become <unk>."""
+    return [UNK if word in (BOS, EOS) else word for word in text.split()]
+
+
 def encode(
     texts: Iterable[str], index: Mapping[str, int], max_length: int | None
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

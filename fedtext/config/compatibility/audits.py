@@ -76,7 +76,7 @@ def span_inversion(e: "Settings") -> Iterator[str]:
         return
     if not isinstance(e.model, TransformerClassifier):
         yield (
-            f"audits: span_inversion is for the attention of model transformer, not for model {e.model.name}: use "
+            f"audits: span_inversion is for model transformer, and not for model {e.model.name}: use "
             f"{'' if e.language else 'gradient_inversion or '}embedding_rows"
         )
     elif e.model.adapter:

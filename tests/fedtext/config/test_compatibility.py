@@ -237,6 +237,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     ),
     (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them is listed twice"),
     (audits.gradient_inversion, "fedavg", {"audits": ["gradient_inversion"], "model": BAG}, "use embedding_rows"),
+    (
+        audits.gradient_inversion,
+        "fedavg",
+        {"audits": ["gradient_inversion"], "model": "gru_lm", "corpus": "ptb"},
+        "model gru_lm predicts words: use embedding_rows",
+    ),
     (audits.span_inversion, "fedavg", {"audits": ["span_inversion"]}, "span_inversion is for model transformer"),
     (
         audits.attribute_inference,

@@ -16,6 +16,7 @@ from fedtext.corpora.instructions import InstructionCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
+from fedtext.evaluation.continuations import Writing
 from fedtext.evaluation.unigram import unigram
 from fedtext.methods.base import Model
 from fedtext.models.base import Embedding
@@ -154,6 +155,19 @@ def test_a_model_learns_to_answer(tmp_path: Path, model: dict[str, Any]) -> None
     assert result.metrics["perplexity"] < 2
     assert result.model.generate(["Name a café"]) == [" Café A"]
     assert np.isfinite(result.metrics["member_auc"])
+
+
+@pytest.mark.parametrize("text", ["words", {"bpe": {"size": 270}}], ids=["words", "pairs"])
+def test_a_prompt_is_read_as_those_of_the_corpus(tmp_path: Path, text: Any) -> None:
+    """Its blanks and line ends become single blanks, and the ends of a sentence in it become <unk>."""
+    corpus = config(tmp_path, text=text)
+    made = prepare(corpus, Embedding(dim=4), 0, None)
+    writing = Writing(corpus, made.vocabulary, made.tokenizer)
+    test = made.clients[0].test
+    expected = test.tokens_T[: 1 + test.labels_N[0]].tolist()
+    assert writing.rows(PAIRS[0][0]) == expected
+    assert writing.rows(" What  is 2 +\t2 ? ") == expected
+    assert writing.rows("Why </s> ?") == writing.rows("Why <unk> ?")
 
 
 def test_membership_reads_the_mean_over_the_response(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Byte pairs: trained here or of a checkpoint, in corpora, saved models, the ledger and bits per byte."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,11 @@ def test_a_run_over_byte_pairs_is_saved_with_its_tokenizer(tmp_path: Path, model
     (tmp_path / "gpt2").rename(tmp_path / "elsewhere") if (tmp_path / "gpt2").exists() else None
     loaded = fedtext.Model.load(tmp_path / "model")
     assert loaded.predict(["the cat"]) == result.model.predict(["the cat"])
+    words = tmp_path / "model" / "vocabulary.json"
+    entries = json.loads(words.read_text())
+    words.write_text(json.dumps([*entries[:-2], entries[-1], entries[-2]]))
+    with pytest.raises(UserError, match=r"vocabulary.json has other entries than tokenizer/tokenizer.json"):
+        fedtext.Model.load(tmp_path / "model")
     (tmp_path / "model" / "tokenizer" / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match="is no tokenizer"):
         fedtext.Model.load(tmp_path / "model")
