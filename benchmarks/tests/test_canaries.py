@@ -22,7 +22,6 @@ def test_each_guarantee_and_mistake_has_a_row() -> None:
     assert len(found) == 6
 
 
-@pytest.mark.slow
 def test_the_cost_of_a_round_is_beside_that_without() -> None:
     without, with_ = canaries.cost(2)
     assert without["times"]["median"] == 1

@@ -7,9 +7,10 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from fedtext.config.canaries import Canaries
 from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
+from fedtext.config.noise import Noise
 from fedtext.config.secure import SecureAggregation
 from fedtext.config.selection import Validated, decimal, threshold
-from fedtext.config.server import Buffer, MethodsOwn, Noise, ServerSGD
+from fedtext.config.server import Buffer, MethodsOwn, ServerSGD
 from fedtext.evaluation.continuations import Generate
 from fedtext.runtime.secrets import has_secret, redacted
 from fedtext.schema import Strict

@@ -13,7 +13,7 @@ import numpy as np
 from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry
 from fedtext.accounting.gaussian import FLOATS, SNAPPED, gaussian_entry
-from fedtext.config.server import Correlated, Optimised, strategy_of
+from fedtext.config.noise import Correlated, Optimised, strategy_of
 from fedtext.ledger.adaptive_clip import adaptive_norm, told
 from fedtext.ledger.assumptions import ROUNDS, drawn, neighbours
 from fedtext.ledger.outside import outside

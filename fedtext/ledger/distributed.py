@@ -19,8 +19,8 @@ from fedtext.accounting import composition
 from fedtext.accounting import distributed as accounting
 from fedtext.accounting.distributed import LARGEST, Kind, Shares, rounded_norm
 from fedtext.accounting.entry import Added, Entry, Unit
+from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.config.secure import BITS, RING, levels, room
-from fedtext.config.server import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.errors import UserError
 from fedtext.ledger.assumptions import ROUNDS, drawn
 from fedtext.ledger.outside import outside

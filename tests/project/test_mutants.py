@@ -89,7 +89,6 @@ def test_where_a_line_stands() -> None:
     assert enclosing(SOURCE, 16) == "Counter.add"
 
 
-@pytest.mark.slow
 def test_every_equivalent_is_a_mutant_of_its_module() -> None:
     """An entry whose line has changed would explain nothing and stay unnoticed."""
     made = {

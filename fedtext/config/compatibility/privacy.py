@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from fedtext.adversaries import Collusion
 from fedtext.aggregations.mean import Mean
 from fedtext.config.compatibility.aggregation import told
-from fedtext.config.server import BandedNoise, Correlated, Distributed
+from fedtext.config.noise import BandedNoise, Correlated, Distributed
 from fedtext.layout import TABLE
 from fedtext.mechanisms.base import Mechanism, sensitivity
 from fedtext.mechanisms.clip import Clip

@@ -10,7 +10,7 @@ import pytest
 from fedtext.canaries.central import likelihood_weights
 from fedtext.canaries.measure import FILE
 from fedtext.canaries.pairs import of_pairs, run
-from fedtext.config.server import BandedNoise, BisrNoise, BltNoise, Correlated, TreeNoise
+from fedtext.config.noise import BandedNoise, BisrNoise, BltNoise, Correlated, TreeNoise
 from fedtext.errors import UserError
 from fedtext.ledger import read
 from fedtext.ledger.together import Trial

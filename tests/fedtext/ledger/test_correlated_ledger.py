@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedtext.accounting import composition
-from fedtext.config.server import strategy_of
+from fedtext.config.noise import strategy_of
 from fedtext.ledger import ledger, noise_multiplier, spent
 from fedtext.ledger.central import round_multiplier
 from fedtext.matrix_noise import Tree

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 import fedtext
-from fedtext.config.server import strategy_of
+from fedtext.config.noise import strategy_of
 from fedtext.layout import Layout
 from fedtext.ledger import noise_multiplier
 from fedtext.ledger.central import errors, strategy, with_coefficients
@@ -158,8 +158,8 @@ def test_all_errors_are_told_at_equal_guarantees() -> None:
 
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another processor found other coefficients."""
-    monkeypatch.setattr("fedtext.config.server.optimal_bands", lambda *_: (1.0, 0.25))
-    monkeypatch.setattr("fedtext.config.server.optimal_buffers", lambda *_: ((0.9, 0.4), (0.3, 0.2)))
+    monkeypatch.setattr("fedtext.config.noise.optimal_bands", lambda *_: (1.0, 0.25))
+    monkeypatch.setattr("fedtext.config.noise.optimal_buffers", lambda *_: ((0.9, 0.4), (0.3, 0.2)))
     strategy_of.cache_clear()
 
 
