@@ -13,10 +13,11 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from fedtext.errors import UserError
 from fedtext.schema import Strict
 from fedtext.text.pretrained import Checkpoint
 
@@ -62,6 +63,11 @@ class LoRA(Strict):
         description="the adapted layers of each block: query, key, value, output of the attention, up and down of the "
         "feed-forward part",
     )
+    blocks: PositiveInt | None = Field(
+        None,
+        description="number of blocks that are adapted, the last ones; those before them have no dropout, and on a CPU "
+        "their outputs are computed once for each text; null: all",
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout on the input of the factors")
     train: Literal["both", "b"] = Field(
         "both", description="the factors that are trained; b: A keeps its initial values (FFA-LoRA, Sun et al. 2024)"
@@ -92,15 +98,41 @@ class LoRA(Strict):
 class Adapter(Strict):
     """The trained parameters of an encoder in place of its weights. The table of word vectors is not trained either."""
 
-    lora: LoRA = LoRA()
+    lora: LoRA | None = Field(LoRA(), description="adapters of low rank; null: none, the output layer alone is trained")
+    cache_mb: float = Field(
+        256.0,
+        ge=0,
+        description="MB in each process for the outputs of blocks before the adapted ones; results do not depend on it",
+    )
+
+    def fixed(self, blocks: int) -> int:
+        """Return how many blocks, the first ones, never change.
+
+        Args:
+            blocks: Number of all blocks.
+
+        Raises:
+            UserError: There are fewer than are to be adapted.
+        """
+        adapted = 0 if self.lora is None else self.lora.blocks or blocks
+        if adapted > blocks:
+            raise UserError(
+                f"model.adapter.lora.blocks is {adapted}, and the model has {blocks}: set it to at most that"
+            )
+        return blocks - adapted
 
     def fixes(self, parameter: str) -> bool:
         """Whether clients neither move nor send this parameter: the server alone may change it."""
         return parameter.endswith(f".{RESIDUAL}")
 
+    @property
+    def parted(self) -> bool:
+        """Whether clients keep a factor."""
+        return self.lora is not None and self.lora.share == "a"
+
     def keeps(self, parameter: str) -> bool:
         """Whether this parameter stays with each client."""
-        return self.lora.share == "a" and parameter.endswith(f".{B}")
+        return self.parted and parameter.endswith(f".{B}")
 
 
 class LoRALinear(nn.Module):
@@ -135,20 +167,26 @@ class LoRALinear(nn.Module):
         return linear(inputs, self.weight, self.bias) + self.scale * beside
 
 
-def adapt(encoder: nn.Module, architecture: str, config: Adapter) -> None:
+def adapt(encoder: nn.Module, architecture: str, blocks: nn.ModuleList, config: Adapter) -> None:
     """Replace the layers of an encoder that are adapted, and turn all of its own parameters into buffers.
 
     Args:
         encoder: The encoder.
         architecture: Name of its architecture: bert, distilbert or gpt2.
+        blocks: Its blocks.
         config: The keys.
+
+    Raises:
+        UserError: It has fewer blocks than are to be adapted.
     """
     _straighten(encoder)
-    for path, module in list(encoder.named_modules()):
-        if _kind(path, architecture) in config.lora.modules:
-            parent, _, leaf = path.rpartition(".")
-            assert isinstance(module, nn.Linear)
-            setattr(encoder.get_submodule(parent), leaf, LoRALinear(module, config.lora))
+    lora = config.lora
+    for block in list(blocks)[config.fixed(len(blocks)) :]:
+        for path, module in list(block.named_modules()):
+            if lora and _kind(path, architecture) in lora.modules:
+                parent, _, leaf = path.rpartition(".")
+                assert isinstance(module, nn.Linear)
+                setattr(block.get_submodule(parent), leaf, LoRALinear(module, lora))
     for module in encoder.modules():
         if isinstance(module, LoRALinear):
             continue
@@ -197,5 +235,5 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
 def _kind(path: str, architecture: str) -> str:
     """Return the key of a layer by its path; empty if it has none. The longest name counts: the attention's output
     ends like the block's."""
-    found = [(len(name), key) for key, name in _MODULES[architecture].items() if path.endswith(f".{name}")]
+    found = [(len(name), key) for key, name in _MODULES[architecture].items() if f".{path}".endswith(f".{name}")]
     return max(found)[1] if found else ""

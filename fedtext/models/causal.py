@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fedtext.errors import UserError
 from fedtext.models.adapters import adapt
@@ -24,9 +25,11 @@ from fedtext.models.checkpointed import (
     OF_CHECKPOINT,
     TransformerConfig,
     autocast,
+    check_blocks,
     layers,
     settings,
 )
+from fedtext.models.fixed import Fixed, storable
 from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
 from fedtext.text import pretrained
 
@@ -56,7 +59,12 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
     def _is_known(self) -> "CausalLanguageModel":
         if self.checkpoint is not None and not self.tied:
             raise ValueError("tied: the output layer of a checkpoint is its word table: leave it out")
-        if self.adapter and self.adapter.lora.checkpoint:
+        if self.adapter and self.adapter.lora is None and self.tied:
+            raise ValueError(
+                "adapter.lora: null trains the output layer alone, which in a tied model is the word table, and does "
+                "not change: leave it out, or set tied: false"
+            )
+        if self.adapter and self.adapter.lora and self.adapter.lora.checkpoint:
             raise ValueError(
                 "adapter.lora.checkpoint: the format of peft has one layer for query, key and value of GPT-2, which "
                 "are three here: leave it out"
@@ -76,6 +84,7 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
         Raises:
             UserError: It has not.
         """
+        check_blocks(self)
         positions = self.reach
         if max_length is None or max_length > positions + 1:
             raise UserError(
@@ -103,25 +112,42 @@ class CausalNetwork(LanguageModel):
         network = layers(config, weights)
         del network.wte
         self.decoder = nn.ModuleDict({name: getattr(network, name) for name in ("wpe", "drop", "h", "ln_f")})
+        self.fixed: Fixed | None = None
         if config.adapter:
-            adapt(self.decoder, network.config.model_type, config.adapter)
+            adapt(self.decoder, network.config.model_type, network.h, config.adapter)
+            if first := config.adapter.fixed(len(network.h)):
+                self.fixed = Fixed(network, first, config.adapter.cache_mb)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = network.config.n_positions
         self.dtype = getattr(torch, config.precision)
 
+    def train(self, mode: bool = True) -> "CausalNetwork":
+        super().train(mode)
+        if self.fixed:
+            self.fixed.rest()
+        return self
+
     def forward(self, batch: Batch) -> Score:
         read_B = torch.from_numpy(batch.here.lengths_B - 1)
-        hidden_BTD, targets_BT = self.hidden(batch.tokens_BT[:, :-1]), batch.tokens_BT[:, 1:]
+        hidden_BTD, targets_BT = self._hidden(batch.tokens_BT[:, :-1], read_B), batch.tokens_BT[:, 1:]
         hidden_SD, targets_S = self.packed(hidden_BTD, read_B), self.packed(targets_BT, read_B)
         if (places := self.predicted(batch, read_B)) is not None:
             hidden_SD, targets_S = hidden_SD[places], targets_S[places]
         return self.score(hidden_SD, self.output_weight, targets_S.long())
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
+        return self._hidden(tokens_BT, torch.full(tokens_BT.shape[:1], tokens_BT.shape[1]))
+
+    def _hidden(self, tokens_BT: Tensor, read_B: Tensor) -> Tensor:
+        """Return hidden_BTD; beyond the first ``read_B`` tokens of each sentence it is undefined."""
         rows_BTD = self.embedding(tokens_BT)
         with autocast(self.dtype, rows_BTD.device):
-            hidden_BTD: Tensor = self.run(inputs_embeds=rows_BTD, use_cache=False).last_hidden_state
+            inputs_BTD, run = rows_BTD, self.run
+            if self.fixed and storable(rows_BTD):
+                found = [self.fixed.of(row[:read]) for row, read in zip(rows_BTD, read_B.tolist(), strict=True)]
+                inputs_BTD, run = pad_sequence(found, batch_first=True), self.fixed.above
+            hidden_BTD: Tensor = run(inputs_embeds=inputs_BTD, use_cache=False).last_hidden_state
         return hidden_BTD.to(rows_BTD.dtype)
 
     def step(self, tokens_B: Tensor, state_LB: Tensor | None = None) -> tuple[Tensor, Tensor]:

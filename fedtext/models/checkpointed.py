@@ -122,7 +122,7 @@ class TransformerConfig(ModelConfig):
         written = [key for key in self.sizes if getattr(self, key) is not None]
         if self.checkpoint is not None and written:
             raise ValueError(f"{written[0]}: a checkpoint has its own sizes: leave it out, or leave out checkpoint")
-        if self.checkpoint is None and self.adapter and self.adapter.lora.checkpoint:
+        if self.checkpoint is None and self.adapter and self.adapter.lora and self.adapter.lora.checkpoint:
             raise ValueError("adapter.lora.checkpoint is of an adapter of pretrained weights: name these as checkpoint")
         heads = getattr(self, "heads", None)
         if heads and self.embedding.dim % heads:
@@ -135,7 +135,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def parted(self) -> bool:
-        return self.adapter is not None and self.adapter.lora.share == "a"
+        return self.adapter is not None and self.adapter.parted
 
     def fixes(self, parameter: str) -> bool:
         return self.adapter is not None and (is_table(parameter) or self.adapter.fixes(parameter))
@@ -171,6 +171,16 @@ def settings(config: TransformerConfig) -> Any:
     for name in _DROPOUTS[made.model_type]:
         setattr(made, name, config.dropout)
     return made
+
+
+def check_blocks(config: TransformerConfig) -> None:
+    """Check that a model has as many blocks as are to be adapted.
+
+    Raises:
+        UserError: It has not, or as in ``settings``.
+    """
+    if config.adapter:
+        config.adapter.fixed(settings(config).num_hidden_layers)
 
 
 def layers(config: TransformerConfig, weights: bool, attention: str | None = None) -> Any:

@@ -8,7 +8,7 @@ FedeVocab's embedding block, are ``encoder.embeddings.``: ``position_embeddings.
 Legend: B batch, T time (including special tokens), D embedding, which is the encoder's width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -26,9 +26,11 @@ from fedtext.models.checkpointed import (
     OF_CHECKPOINT,
     TransformerConfig,
     autocast,
+    check_blocks,
     layers,
     settings,
 )
+from fedtext.models.fixed import Fixed, blocks_of, storable
 from fedtext.models.unpadded import Places, implementation
 from fedtext.text import pretrained
 
@@ -90,7 +92,8 @@ class TransformerClassifier(TransformerConfig, ClassifierConfig):
                 f"corpus.max_length: model transformer has {positions} positions: set it to at most that many tokens, "
                 "special tokens among them"
             )
-        if self.adapter and self.adapter.lora.checkpoint:
+        check_blocks(self)
+        if self.adapter and self.adapter.lora and self.adapter.lora.checkpoint:
             adapter_files.checked(self.adapter.lora)
 
 
@@ -119,31 +122,54 @@ class TransformerEncoder(nn.Module):
         network.pooler = None  # BERT's, which only a sentence-pair head would use
         del network.embeddings.word_embeddings
         self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[architecture])
+        self.fixed: Fixed | None = None
+        self.pooling, self.attention = config.pooling, config.attention
         if config.adapter:
-            adapt(self, architecture, config.adapter)
-            if config.adapter.lora.checkpoint and weights:
-                adapter_files.load(self, config.adapter.lora, _LAYERS[architecture])
+            blocks, lora = blocks_of(network), config.adapter.lora
+            adapt(self, architecture, blocks, config.adapter)
+            if lora and lora.checkpoint and weights:
+                adapter_files.load(self, lora, _LAYERS[architecture])
+            if first := config.adapter.fixed(len(blocks)):
+                self.fixed = Fixed(network, first, config.adapter.cache_mb, None if lora else self._pooled)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.dropout = nn.Dropout(config.dropout)
-        self.pooling, self.attention = config.pooling, config.attention
         self.dtype = getattr(torch, config.precision)
+
+    def train(self, mode: bool = True) -> "TransformerEncoder":
+        super().train(mode)
+        if self.fixed:
+            self.fixed.rest()
+        return self
 
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         rows_BTD, lengths_B = embedding(batch.tokens_BT), batch.lengths_B
         places = Places.of(batch.here.lengths_B, rows_BTD.shape[1], rows_BTD.device)
-        run = self._padded if self.attention == "eager" else self._unpadded
         with autocast(self.dtype, rows_BTD.device):
-            hidden_BTD = run(rows_BTD, places)
+            if self.fixed and self.attention == "sdpa" and storable(rows_BTD):
+                found = [
+                    self.fixed.of(row[:length]) for row, length in zip(rows_BTD, batch.here.lengths_B, strict=True)
+                ]
+                if self.fixed.finish:
+                    return self.dropout(torch.stack(found))
+                hidden_BTD = self._unpadded(self.fixed.above, torch.cat(found), places)
+            elif self.attention == "sdpa":
+                hidden_BTD = self._unpadded(self.run, places.taken(rows_BTD), places)
+            else:
+                hidden_BTD = self._padded(rows_BTD, places)
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)
         if self.pooling == "cls":
             return self.dropout(hidden_BTD[:, 0])
         real_BTD = hidden_BTD * places.there_BT[..., None]
         return self.dropout(real_BTD.sum(1) / lengths_B.to(real_BTD.dtype).unsqueeze(1))
 
-    def _unpadded(self, rows_BTD: Tensor, places: Places) -> Tensor:
-        """Run the layers on the tokens alone; the output is 0 elsewhere."""
-        steps_1S = places.step_S[None]
-        found = self.run(inputs_embeds=places.taken(rows_BTD)[None], position_ids=steps_1S, places=places)
+    def _pooled(self, hidden_TD: Tensor) -> Tensor:
+        """Return the features of one text."""
+        return hidden_TD[0].clone() if self.pooling == "cls" else hidden_TD.mean(0)
+
+    @staticmethod
+    def _unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places) -> Tensor:
+        """Run layers on the tokens alone; the output is 0 elsewhere."""
+        found = run(inputs_embeds=inputs_SD[None], position_ids=places.step_S[None], places=places)
         return places.laid(found.last_hidden_state[0])
 
     def _padded(self, rows_BTD: Tensor, places: Places) -> Tensor:

@@ -42,7 +42,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "model": {"projection": False},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
-    "model.adapter.lora": {"checkpoint": None},
+    "model.adapter.lora": {"checkpoint": None, "blocks": None},
     "server.noise.mechanism": {"coefficients": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
@@ -53,6 +53,8 @@ def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
     if "corpus" in content:
         content["corpus"].pop("storage", None)  # results do not depend on where texts are
+    if adapter := content.get("model", {}).get("adapter"):
+        adapter.pop("cache_mb", None)  # nor on how many outputs are stored
     for section, defaults in ADDED.items():
         for there in _sections(content, section.split(".") if section else []):
             for key, default in defaults.items():

@@ -277,6 +277,8 @@ def _save_adapter(trained: Trained, draft: Path) -> None:
     if not isinstance(model, TransformerClassifier) or not model.adapter or not model.checkpoint:
         return
     lora = model.adapter.lora
+    if lora is None:
+        return
     if lora.checkpoint:
         (draft / INITIAL_ADAPTER).mkdir()
         for name in (adapter_files.CONFIG, adapter_files.WEIGHTS):

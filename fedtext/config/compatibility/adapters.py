@@ -34,7 +34,8 @@ def embedding(e: "Settings") -> Iterator[str]:
 def factors(e: "Settings") -> Iterator[str]:
     """Check that server.aggregation: lora has factors to combine, and a place for what it computes."""
     adapter, aggregation = _adapter(e), e.aggregation
-    residual = adapter is not None and adapter.lora.residual
+    lora = adapter.lora if adapter else None
+    residual = lora is not None and lora.residual
     exact = isinstance(aggregation, LoRA) and aggregation.factors == "exact"
     if residual and not exact:
         yield (
@@ -44,10 +45,9 @@ def factors(e: "Settings") -> Iterator[str]:
     if not isinstance(aggregation, LoRA):
         return
     key = "server.aggregation: lora"
-    if adapter is None:
-        yield f"{key} combines the factors of adapters, and there are none: set model.adapter, or leave it out"
+    if lora is None:
+        yield f"{key} combines the factors of adapters, and there are none: set model.adapter.lora, or leave it out"
         return
-    lora = adapter.lora
     if lora.train == "b" or lora.share == "a":
         told = "train: b" if lora.train == "b" else "share: a"
         yield (

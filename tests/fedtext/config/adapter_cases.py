@@ -19,6 +19,12 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         {"server": {"aggregation": "lora"}},
         "combines the factors of adapters, and there are",
     ),
+    (
+        adapters.factors,
+        "fedavg",
+        {"model": SCRATCH | {"adapter": {"lora": None}}, "server": {"aggregation": "lora"}},
+        "combines the factors of adapters, and there are",
+    ),
     (adapters.factors, "fedavg", {"model": _adapted(), "server": EXACT}, "needs model.adapter.lora.residual: true"),
     (
         adapters.factors,

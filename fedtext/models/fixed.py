@@ -1,0 +1,117 @@
+"""Layers that never change: those before the first adapted block. Each text's outputs are computed once.
+
+Legend: B texts, T tokens of a text, D embedding.
+"""
+
+import copy
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+# Where the blocks are in each architecture of the package transformers: the module that holds the list, and its name.
+_BLOCKS = {"bert": ("encoder", "layer"), "distilbert": ("transformer", "layer"), "gpt2": ("", "h")}
+MB = 1_000_000
+
+
+class Fixed:
+    """A network of the package transformers in two parts: the layers before a block, which never change, and the rest.
+
+    Both are networks of the same class with the same modules: parameters are not copied.
+
+    A text goes through the first part by itself, whichever others are in its batch. Its outputs are therefore the same
+    bits whenever they are computed, and results do not depend on what is stored. What no longer fits is computed each
+    time, and nothing makes room for it: clients come back in turns, and the oldest entry is the next that is needed.
+
+    Args:
+        network: The network, without a word table.
+        first: Number of blocks before.
+        megabytes: Of outputs that are stored at most.
+        finish: What is computed of the outputs of a text, of shape (T, D), before they are stored.
+
+    Attributes:
+        above: The rest, from the outputs of the first part.
+    """
+
+    def __init__(
+        self, network: Any, first: int, megabytes: float, finish: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
+        decoder, blocks = network.config.model_type == "gpt2", blocks_of(network)
+        inputs: dict[str, nn.Module] = {"wpe": _Zero(), "drop": nn.Identity()} if decoder else {"embeddings": _Given()}
+        self.below = _with(network, blocks[:first], {"ln_f": nn.Identity()} if decoder else {})
+        self.above = _with(network, blocks[first:], inputs)
+        self.modules = [*(getattr(network, name) for name in inputs), *blocks[:first]]
+        self.left, self.finish = int(megabytes * MB), finish
+        self.stored: dict[bytes, Tensor] = {}
+
+    def rest(self) -> None:
+        """Turn dropout off in the first part."""
+        for module in self.modules:
+            module.eval()
+
+    def of(self, rows_TD: Tensor) -> Tensor:
+        """Return the outputs of the first part for a text, or what ``finish`` made of them, without a gradient.
+
+        Args:
+            rows_TD: Its word rows, on the CPU.
+        """
+        rows_TD = rows_TD.detach().contiguous()
+        key = hashlib.blake2b(rows_TD.numpy().data, digest_size=16).digest()
+        found = self.stored.get(key)
+        if found is None:
+            found = self._computed(rows_TD)
+            size = found.numel() * found.element_size()
+            if size <= self.left:
+                self.left -= size
+                self.stored[key] = found
+        return found
+
+    @torch.no_grad()
+    def _computed(self, rows_TD: Tensor) -> Tensor:
+        outputs_TD: Tensor = self.below(inputs_embeds=rows_TD[None]).last_hidden_state[0].to(rows_TD.dtype)
+        return self.finish(outputs_TD) if self.finish else outputs_TD
+
+
+def storable(rows_BTD: Tensor) -> bool:
+    """Whether outputs for these word rows can be stored: they need no gradient, and are on the CPU, since looking them
+    up would have to wait for a GPU."""
+    return rows_BTD.device.type == "cpu" and not rows_BTD.requires_grad
+
+
+def blocks_of(network: Any) -> nn.ModuleList:
+    """Return the blocks of a network of the package transformers."""
+    holder, leaf = _BLOCKS[network.config.model_type]
+    blocks: nn.ModuleList = getattr(network.get_submodule(holder), leaf)
+    return blocks
+
+
+def _with(network: Any, blocks: nn.ModuleList, others: dict[str, nn.Module]) -> Any:
+    """Return the network with these blocks and other modules in place of its own."""
+    holder, leaf = _BLOCKS[network.config.model_type]
+    if holder:
+        return _replaced(network, {holder: _replaced(network.get_submodule(holder), {leaf: blocks}), **others})
+    return _replaced(network, {leaf: blocks, **others})
+
+
+def _replaced(module: Any, others: dict[str, nn.Module]) -> Any:
+    made = copy.copy(module)
+    made._modules = module._modules | others
+    return made
+
+
+class _Given(nn.Module):
+    """In place of an encoder's embeddings: what is given to it."""
+
+    def forward(
+        self, input_ids: None = None, inputs_embeds: Tensor | None = None, *places: Any, **more: Any
+    ) -> Tensor | None:
+        return inputs_embeds
+
+
+class _Zero(nn.Module):
+    """In place of a decoder's positions."""
+
+    def forward(self, places: Tensor) -> Tensor:
+        return torch.zeros((), device=places.device)
