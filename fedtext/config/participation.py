@@ -1,25 +1,52 @@
 """The keys of participation: which clients take part in a round, and which of them return in time."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from fedtext.schema import Strict
 
+_HOURS = 1440  # the most of a day on a simulated clock, which looks at one after the other
 _WHOLE = 1e-3  # how far rounds * fraction of an epoch may be from 1, so that 0.333 is a third
 
 
 class Availability(Strict):
     """When clients can be reached: by day and by night, at different times in different places.
 
-    A client is available in round r with probability night + (1 - night) (1 + cos(2 pi (r / day - p_k))) / 2; its noon,
-    p_k of a day, is drawn from the seed.
+    A client is available in hour h with probability night + (1 - night) (1 + cos(2 pi (h / day - p_k))) / 2; its noon,
+    p_k of a day, is drawn from the seed. Each round is an hour, or with ``hour_s`` so many simulated seconds.
     """
 
-    day: int = Field(24, ge=2, description="rounds of a day")
+    day: int = Field(24, ge=2, description="hours of a day, each of which is a round if hour_s is null")
     night: float = Field(
         0.1, ge=0, le=1, description="probability that a client is available at its midnight; at its noon it is 1"
+    )
+    hour_s: float | None = Field(
+        None,
+        ge=1e-3,
+        description="simulated seconds of an hour: clients are sampled among those available at the time when a round "
+        "or, with server.buffer, an update begins; null: an hour is a round",
+    )
+
+    @model_validator(mode="after")
+    def _countable(self) -> "Availability":
+        if self.hour_s is not None and self.day > _HOURS:
+            raise ValueError(f"day: {self.day} hours, and with hour_s a day has at most {_HOURS}: lower it")
+        return self
+
+
+class Pareto(Strict):
+    """Speeds with a heavy tail: a few clients are very much slower than all others.
+
+    The time factor 1 / a_k has a Pareto distribution with median 1: P(1 / a_k > x) = 1 / (2 x^pareto) for
+    x >= 2^(-1 / pareto). Lifetimes of processes have such tails, with a shape near 1 (Harchol-Balter and Downey 1997,
+    "Exploiting Process Lifetime Distributions for Dynamic Load Balancing"); times of devices in federated learning span
+    two orders of magnitude (Huba et al. 2022, "PAPAYA").
+    """
+
+    pareto: float = Field(
+        ge=0.1, le=100, description="shape of the tail: the smaller, the heavier; up to 1 the mean time is infinite"
     )
 
 
@@ -27,11 +54,14 @@ class Pace(Strict):
     """How long local updates take, in simulated seconds, which no computation waits for.
 
     The update of client k takes n_k local_epochs / (texts_per_second a_k) b, with n_k train texts. a_k is the client's
-    speed and b differs in every round; both are log-normal with median 1, and drawn from the seed.
+    speed and b differs in every round; both are log-normal with median 1, and drawn from the seed. With
+    ``spread: {pareto: 1.1}`` it is 1 / a_k that is drawn, from a distribution with a heavier tail.
     """
 
-    texts_per_second: float = Field(100.0, gt=0, description="texts that a client of median speed reads in a second")
-    spread: float = Field(0.5, ge=0, le=10, description="standard deviation of log a_k; 0: all clients are as fast")
+    texts_per_second: float = Field(100.0, ge=1e-9, description="texts that a client of median speed reads in a second")
+    spread: Annotated[float, Field(ge=0, le=10)] | Pareto = Field(
+        0.5, description="standard deviation of log a_k; 0: all clients are as fast; or {pareto: SHAPE}: a heavy tail"
+    )
     jitter: float = Field(0.2, ge=0, le=10, description="standard deviation of log b; 0: a client is always as fast")
 
 
@@ -97,6 +127,15 @@ class Participation(Strict):
         if self.pace is None and (self.deadline_s is not None or self.over_selection > 1):
             key = "deadline_s" if self.deadline_s is not None else "over_selection"
             raise ValueError(f"{key}: it needs to be known how long clients take: set pace, to {{}} for its defaults")
+        if self.availability and self.availability.hour_s:
+            if self.pace is None:
+                raise ValueError(
+                    "availability.hour_s: it needs to be known how long clients take: set pace, to {} for its defaults"
+                )
+            if self.sampling == "separated":
+                raise ValueError(
+                    "availability.hour_s: samples of sampling: separated are planned by rounds: leave out one of them"
+                )
         if self.over_selection > 1 and self.sampling == "poisson":
             raise ValueError(
                 "over_selection: a Poisson sample has no size that would be enough: set sampling: fixed, or leave it "

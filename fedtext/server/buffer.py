@@ -18,8 +18,9 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.server import Buffer
 from fedtext.messages import Reply, Update
 from fedtext.seeding import generator
+from fedtext.server.clock import hours, seconds_of
 from fedtext.server.fleet import ClientTable, Fleet
-from fedtext.server.sampling import Returned, seconds_of
+from fedtext.server.sampling import Returned
 
 PREFIX = "#buffer/"  # of earlier parameters among the tensors of a checkpoint
 
@@ -55,7 +56,9 @@ class Schedule:
     """When clients begin and return.
 
     As many clients as a round would sample train at the same time. When one returns or drops out, another begins, drawn
-    from those that neither are training nor have an update in the buffer.
+    from those that neither are training nor have an update in the buffer. With ``availability`` it is drawn from those
+    of them that can be reached at that hour; if there is none, its place is free until the next hour in which there is
+    one. Who has begun goes on whatever the hour.
 
     Args:
         experiment: Its ``participation`` says how many train, and how long they take.
@@ -67,7 +70,7 @@ class Schedule:
         self.experiment, self.clients, self.size = experiment, clients, experiment.server.buffer.size
         self.together = experiment.participation.largest(len(clients))
         self.steps: list[Step] = []
-        self.now = 0.0
+        self.now, self.hour, self.hours = 0.0, 0, hours(experiment, clients.ids)
         self.training: list[_Training] = []  # a heap
         self.busy: set[int] = set()  # who trains
 
@@ -85,22 +88,44 @@ class Schedule:
             while len(self.training) < self.together and (client := self._idle(versions, draws)) is not None:
                 started.append(client)
                 self._begin(client, version, draws)
+            if self._waits(versions):
+                continue
             first = heapq.heappop(self.training)
-            self.now = first.ends
+            self._at(first.ends)
             self.busy.remove(first.client)
             if not first.drops:
                 versions[first.client] = first.version
         awaited = frozenset(each.version for each in self.training)
         return Step(versions, started, self.now - began, awaited)
 
+    def _at(self, seconds: float) -> None:
+        """Set the clock."""
+        self.now = seconds
+        if self.hours:
+            self.hour = max(self.hour, self.hours.of(seconds))
+
+    def _waits(self, held: Mapping[int, int]) -> bool:
+        """Go on to the next hour if a place is free for a client that may come then, and nobody returns before."""
+        if not self.hours or len(self.training) == self.together or self._taken(held) == len(self.clients.ids):
+            return False
+        begins = self.hours.begins(self.hour + 1)
+        if self.training and self.training[0].ends <= begins:
+            return False
+        self.now, self.hour = max(self.now, begins), self.hour + 1
+        return True
+
+    def _taken(self, held: Mapping[int, int]) -> int:
+        """Return the number of clients that train or have an update in the buffer."""
+        return len(self.busy) + len(held)
+
     def _idle(self, held: Mapping[int, int], draws: np.random.Generator) -> int | None:
         """Draw a client that can begin; None if there is none."""
-        ids, taken = self.clients.ids, len(self.busy) + len(held)
-        if 2 * taken > len(ids):
-            left = [client for client in ids if client not in self.busy and client not in held]
+        ids = self.hours.there(self.hour) if self.hours else self.clients.ids
+        if not len(ids) or 2 * self._taken(held) > len(ids):
+            left = [client for client in map(int, ids) if client not in self.busy and client not in held]
             return left[draws.integers(len(left))] if left else None
         while True:
-            client = ids[draws.integers(len(ids))]
+            client = int(ids[draws.integers(len(ids))])
             if client not in self.busy and client not in held:
                 return client
 

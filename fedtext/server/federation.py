@@ -186,7 +186,8 @@ class Federation(Generic[FleetT]):
         again = repeats.repeatable(self.experiment, len(self.trainees))
         some = again and repeats.some_may_train(self.experiment)
         while True:
-            sample = self._sample(round_, len(attempts) + 1)
+            spent_s = sum(attempt.simulated_seconds or 0.0 for attempt in attempts)
+            sample = self._sample(round_, len(attempts) + 1, spent_s)
             states = self.fleet.private_states(sample.clients) if some else {}
             attempts.append(Traffic(sample.clients, sample.late, sample.seconds, started=sample.started))
             try:
@@ -223,16 +224,21 @@ class Federation(Generic[FleetT]):
         """Number of coordinates that a client sends."""
         return self.decoder.coordinates
 
-    def _sample(self, round_: int, attempt: int = 1) -> Returned:
-        """Return the clients of an attempt at a round."""
+    def _sample(self, round_: int, attempt: int = 1, spent_s: float = 0.0) -> Returned:
+        """Return the clients of an attempt at a round, before which other attempts took so many simulated seconds."""
         if self.buffer:
             return self.buffer.sample(round_)
-        return cohort(self.experiment, self.trainees, round_, self.fleet.noise, attempt)
+        before = self.history[round_ - 2].metrics if 1 < round_ <= len(self.history) + 1 else {}
+        began = before.get("simulated_seconds_total", 0.0) + spent_s
+        return cohort(self.experiment, self.trainees, round_, self.fleet.noise, attempt, began)
 
     def _took_part(self, round_: int) -> list[int]:
         """Return the ids of the clients that received the parameters in a completed round."""
         attempts = int(self.history[round_ - 1].metrics.get("round_attempts", 1))
-        samples = [self._sample(round_, attempt) for attempt in range(1, attempts + 1)]
+        samples, spent_s = list[Returned](), 0.0
+        for attempt in range(1, attempts + 1):
+            samples.append(self._sample(round_, attempt, spent_s))
+            spent_s += samples[-1].seconds or 0.0
         return [client for sample in samples for client in sample.received]
 
     def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.participation import Availability, Participation
+from fedtext.config.participation import Participation
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.seeding import generator
+from fedtext.server.clock import available, hours, seconds_of
 from fedtext.server.fleet import ClientTable
 from fedtext.state.noise_key import NoiseKey
 
@@ -52,22 +52,6 @@ def check_adversaries(experiment: Experiment, corpus: Corpus, clients: int) -> N
             f"adversaries.fraction: {asked.fraction:g} of {clients} clients is less than half a client: raise it to "
             f"{1 / clients:.3g}, or set it to 0"
         )
-
-
-def available(availability: Availability, seed: int, round_: int, clients: int, again: str = "") -> NDArray[np.bool_]:
-    """Return which of ``clients`` clients can be reached in a round, by id.
-
-    Args:
-        availability: How probable that is.
-        seed: The experiment's seed.
-        round_: Number of the round.
-        clients: Number of clients.
-        again: Tells attempts at the round apart.
-    """
-    noon_K = generator(seed, "noon").random(clients)
-    light_K = (1 + np.cos(2 * np.pi * (round_ / availability.day - noon_K))) / 2
-    chance_K = availability.night + (1 - availability.night) * light_K
-    return generator(seed, f"availability{again}", round_).random(clients) < chance_K
 
 
 @dataclass(frozen=True)
@@ -136,8 +120,12 @@ def returned(
     return Returned(sorted(first), sorted(set(ids) - set(first)), ended)
 
 
-def cohort(experiment: Experiment, clients: ClientTable, round_: int, noise: NoiseKey, attempt: int = 1) -> Returned:
+def cohort(
+    experiment: Experiment, clients: ClientTable, round_: int, noise: NoiseKey, attempt: int = 1, began: float = 0.0
+) -> Returned:
     """Return the clients that are sampled for a round and do not drop out: those that return in time, and the others.
+
+    With ``availability.hour_s`` the round waits, in simulated time, until a client can be reached.
 
     Args:
         experiment: The experiment.
@@ -145,12 +133,16 @@ def cohort(experiment: Experiment, clients: ClientTable, round_: int, noise: Noi
         round_: Number of the round.
         noise: The run's key, see ``sampled``.
         attempt: Number of the attempt at the round, from 1.
+        began: When the attempt begins, in simulated seconds since the beginning of the run.
     """
-    invited = _sampled(experiment, clients.ids, round_, noise, attempt)
+    clock = hours(experiment, clients.ids)
+    hour, waited = clock.opens(began) if clock else (None, 0.0)
+    invited = _sampled(experiment, clients.ids, round_, noise, attempt, hour)
     ids = _without_dropped(experiment, invited, round_, _again(attempt))
     samples = {client: int(clients.samples[client - clients.ids.start]) for client in ids}
     made = returned(experiment, ids, samples, round_, attempt, len(clients))
-    return replace(made, dropped=sorted(set(invited) - set(ids)))
+    seconds = None if made.seconds is None else waited + made.seconds
+    return replace(made, dropped=sorted(set(invited) - set(ids)), seconds=seconds)
 
 
 def answering(experiment: Experiment, clients: Sequence[int], round_: int, attempt: int = 1) -> list[int]:
@@ -183,22 +175,6 @@ def _again(attempt: int) -> str:
     return f"/{attempt}" if attempt > 1 else ""
 
 
-def seconds_of(experiment: Experiment, samples: int, client: int, now: float) -> float:
-    """Return the simulated seconds of a local update.
-
-    Args:
-        experiment: Its ``participation.pace`` says how long clients take.
-        samples: n_k of the client.
-        client: Id of the client.
-        now: What differs in every round, drawn from a standard normal distribution.
-    """
-    pace = experiment.participation.pace
-    assert pace is not None
-    speed = generator(experiment.seed, "speed", client=client).standard_normal()
-    read = samples * experiment.training.local_epochs
-    return float(read / pace.texts_per_second * math.exp(pace.jitter * now - pace.spread * speed))
-
-
 def sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKey, attempt: int = 1) -> list[int]:
     """Sample the clients of a round.
 
@@ -217,8 +193,10 @@ def sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKey
     return _without_dropped(experiment, invited, round_, _again(attempt))
 
 
-def _sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKey, attempt: int) -> list[int]:
-    """Sample the clients of a round, also those that drop out. See ``sampled``."""
+def _sampled(
+    experiment: Experiment, clients: range, round_: int, noise: NoiseKey, attempt: int, hour: int | None = None
+) -> list[int]:
+    """Sample the clients of a round, also those that drop out. See ``sampled``; ``hour`` is of the simulated clock."""
     config, seed = experiment.participation, experiment.seed
     size = math.ceil(config.over_selection * most(experiment, len(clients)))
     again = _again(attempt)
@@ -226,7 +204,8 @@ def _sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKe
         return _planned(config, seed, clients).sample(round_)
     ids_K = np.arange(clients.start, clients.stop)
     if config.availability:
-        ids_K = ids_K[available(config.availability, seed, round_, clients.stop, again)[ids_K]]
+        when = (round_, clients.stop, again) if hour is None else (hour, clients.stop)
+        ids_K = ids_K[available(config.availability, seed, *when)[ids_K]]
     if config.sampling == "poisson":
         ids_K = ids_K[noise.paired(seed, f"cohort{again}", round_).random(len(ids_K)) < config.fraction]
     elif size < len(ids_K):

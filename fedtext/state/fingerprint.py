@@ -37,6 +37,7 @@ ADDED: dict[str, dict[str, Any]] = {
         "over_selection": 1.0,
         "separation": None,
     },
+    "participation.availability": {"hour_s": None},
     "privacy": {"canaries": None},
     "corpus": {"secrets": None},
     "model": {"projection": False},

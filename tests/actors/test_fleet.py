@@ -283,6 +283,19 @@ def test_a_server_that_wants_every_update_gets_them_from_any_actors_in_one_order
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
+def test_clients_that_begin_by_the_simulated_clock_are_the_same_in_actors() -> None:
+    """Asynchronous training with clients that are away by night: updates of several versions in a step."""
+    participation = {"fraction": 0.5, "pace": {"spread": {"pareto": 1.1}}, "availability": {"day": 4, "hour_s": 0.2}}
+    made = tiny.experiment(participation=participation, server={"buffer": {"size": 3}}, training=THREE)
+    expected, federation = local(made), in_actors(made)
+    assert final(federation) == final(expected)
+    for name in nonempty(("simulated_seconds_total", "staleness_mean", "bytes_total")):
+        assert federation.history[-1].metrics[name] == expected.history[-1].metrics[name]
+    federation.fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
 def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
     """One that takes sums, the same with adversaries who collude, and one that compares updates; the others read the
     same updates in the same order."""

@@ -159,10 +159,27 @@ def exposure(e: "Settings") -> Iterator[str]:
         yield f"audits: exposure uses the server's model, and method {e.method.name} shares none that is complete"
 
 
+def sampled(e: "Settings") -> Iterator[str]:
+    """Check that audits, which run beside clients, know the sample of a round."""
+    availability = e.participation.availability
+    key = "server.buffer" if e.server.buffer else "participation.availability.hour_s"
+    if e.audits and (e.server.buffer or (availability and availability.hour_s)):
+        yield f"audits: they need the sample of a round, which with {key} the server's clock alone tells: leave out one"
+
+
 def fits(e: "Settings", audit: Audit) -> bool:
     """Return whether an audit is compatible with an experiment, ignoring the experiment's own audits."""
     alone = e.model_copy(update={"audits": (audit,)})
     return not any(problem for rule in RULES for problem in rule(alone))
 
 
-RULES = (gradient_inversion, span_inversion, attribute_inference, label_leakage, embedding_rows, membership, exposure)
+RULES = (
+    gradient_inversion,
+    span_inversion,
+    attribute_inference,
+    label_leakage,
+    embedding_rows,
+    membership,
+    exposure,
+    sampled,
+)

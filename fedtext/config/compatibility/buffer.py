@@ -23,13 +23,17 @@ def clock(e: "Settings") -> Iterator[str]:
         yield f"{_KEY}: it needs to be known how long clients take: set participation.pace, to {{}} for its defaults"
     given = {
         "sampling": config.sampling != "fixed",
-        "availability": config.availability,
         "deadline_s": config.deadline_s,
         "over_selection": config.over_selection > 1,
         "min_clients": config.min_clients > 1,
     }
     for key in (key for key, there in given.items() if there):
         yield f"{_KEY}: {_ROUNDS}, which participation.{key} is for: leave out one of them"
+    if config.availability and not config.availability.hour_s:
+        yield (
+            f"{_KEY}: {_ROUNDS}, by which participation.availability counts hours: set availability.hour_s to the "
+            "simulated seconds of an hour"
+        )
 
 
 def methods(e: "Settings") -> Iterator[str]:

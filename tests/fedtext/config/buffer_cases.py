@@ -16,7 +16,12 @@ def _paced(**participation: Any) -> dict[str, Any]:
 BUFFER: list[tuple[Any, Any, dict[str, Any], str]] = [
     (buffer.clock, "fedavg", {"server": _BUFFER}, "how long clients take: set participation.pace"),
     (buffer.clock, "fedavg", _paced(sampling="poisson"), "which participation.sampling is for"),
-    (buffer.clock, "fedavg", _paced(availability={}), "which participation.availability is for"),
+    (
+        buffer.clock,
+        "fedavg",
+        _paced(availability={}),
+        "by which participation.availability counts hours: set availability.hour_s",
+    ),
     (buffer.clock, "fedavg", _paced(deadline_s=3), "which participation.deadline_s is for"),
     (buffer.clock, "fedavg", _paced(over_selection=1.5), "which participation.over_selection is for"),
     (buffer.clock, "fedavg", _paced(min_clients=2), "which participation.min_clients is for"),

@@ -236,6 +236,18 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "step is for the aggregation of fedatt itself, and server.aggregation is median",
     ),
     (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them is listed twice"),
+    (
+        audits.sampled,
+        "fedavg",
+        {"audits": ["membership"], "participation": {"pace": {}, "availability": {"hour_s": 60}}},
+        "which with participation.availability.hour_s the server's clock alone tells",
+    ),
+    (
+        audits.sampled,
+        "fedavg",
+        {"audits": ["membership"], "participation": {"pace": {}}, "server": {"buffer": {"size": 2}}},
+        "which with server.buffer the server's clock alone tells",
+    ),
     (audits.gradient_inversion, "fedavg", {"audits": ["gradient_inversion"], "model": BAG}, "use embedding_rows"),
     (
         audits.gradient_inversion,

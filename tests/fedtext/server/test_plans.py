@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtext.errors import UserError
+from fedtext.server.clock import available
 from fedtext.server.repeats import check_sizes, repeatable
-from fedtext.server.sampling import available, sampled
+from fedtext.server.sampling import sampled
 from tests import tiny
 from tests.fedtext.server.test_sampling import SHOWN, cohorts
 from tests.loops import nonempty

@@ -81,8 +81,8 @@ def test_a_round_is_repeated_with_another_sample_as_if_nothing_had_been(caplog: 
     class Chosen(Federation[Failing]):
         """One that has the second sample at once."""
 
-        def _sample(self, round_: int, attempt: int = 1) -> Any:
-            return super()._sample(round_, 2 if round_ == 2 else attempt)
+        def _sample(self, round_: int, attempt: int = 1, spent_s: float = 0.0) -> Any:
+            return super()._sample(round_, 2 if round_ == 2 else attempt, spent_s)
 
     shared, private = initial(made, CORPUS)
     expected = Chosen(made, shared, Failing(made, CORPUS, private), None)

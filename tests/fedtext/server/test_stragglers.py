@@ -12,7 +12,8 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.participation import Availability, Participation
 from fedtext.errors import ClientError, UserError
 from fedtext.messages import Reply
-from fedtext.server.sampling import available, returned, sampled
+from fedtext.server.clock import available
+from fedtext.server.sampling import returned, sampled
 from fedtext.server.traffic import in_order
 from fedtext.state.noise_key import NoiseKey
 from fedtext.testing.runs import check_packing, final
