@@ -41,8 +41,8 @@ class SameUsers(Federation[LocalFleet]):
 
     users: range
 
-    def _sample(self, round_: int, attempt: int = 1) -> Returned:
-        super()._sample(round_, attempt)
+    def _sample(self, round_: int, attempt: int = 1, spent_s: float = 0.0) -> Returned:
+        super()._sample(round_, attempt, spent_s)
         return Returned(list(self.users), [], None)
 
 
