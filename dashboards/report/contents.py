@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from dashboards.groups import Spread
 from dashboards.paired import LEVEL, p_value
@@ -11,7 +12,7 @@ from dashboards.report.compare import best_rows, measures, paired
 from dashboards.report.measures import COSTS, Measure, equal, measure
 from dashboards.report.tables import Field, Table
 from dashboards.table import notes, spread
-from fedtext.metrics import find, of_test, of_validation
+from fedtext.metrics import column_order, find, of_test, of_validation
 
 NONE = Field("-")
 
@@ -118,20 +119,38 @@ def differences(sweep: Sweep) -> Table | None:
 
 def cost_table(sweep: Sweep) -> Table | None:
     """Return the costs of each row, as far as the records have them; None if there are none."""
-    names = set(sweep.names())
+    names = sweep.names()
     every = [one for one in COSTS.values() if one.name in names]
+    every += [measure(name) for name in sorted(names, key=column_order) if _beside_costs(name)]
     rows = [
-        [Field(row.name), *(value(row.spread(one.name), one) for one in every)]
+        [Field(row.name), *(_cost(row, one) for one in every)]
         for row in sweep.rows
         if any(row.spread(one.name) for one in every)
     ]
     if not rows:
         return None
     said = [f"{one.name}: {one.summary}." for one in every if one.name not in ("rounds", "bytes up", "bytes down")]
-    said.append("Times depend on the machine and on what else it did.")
+    if any("_to_" in one.name for one in every):
+        said.append("Means until a value was reached are of the seeds that have reached it.")
+    said.append("Times depend on the machine and on what else it did, simulated times on the experiment alone.")
     if "GPU time" not in names:
         said.append("Records have no GPU time.")
     return Table("costs", f"{sweep.name}: cost of each method.", ["method", *(one.name for one in every)], rows, said)
+
+
+def _beside_costs(name: str) -> bool:
+    """Whether a metric stands in the table of costs: simulated time, and what it took to reach a value."""
+    known = find(name)
+    return known is not None and (known.when == "once" or name in ("simulated_seconds_total", "updates_begun_total"))
+
+
+def _cost(row: Row, of: Measure) -> Field:
+    """Return the field of a cost, with the number of seeds if some have none."""
+    found = row.spread(of.name)
+    field = value(found, of)
+    if found is None or found.count == row.ended:
+        return field
+    return replace(field, text=f"{field.text} ({found.count} of {row.ended} seeds)")
 
 
 def client_metrics(sweep: Sweep) -> list[str]:

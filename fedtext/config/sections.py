@@ -170,7 +170,8 @@ class Evaluation(Strict):
     )
     thresholds: dict[Validated, tuple[float, ...]] = Field(
         default_factory=dict,
-        description="values of metrics; the first round that reaches one is reported: rounds_to_..., bytes_to_...",
+        description="values of metrics; the first round that reaches one is reported: rounds_to_..., bytes_to_..., "
+        "simulated_seconds_to_...",
     )
 
     @model_validator(mode="after")

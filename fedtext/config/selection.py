@@ -10,7 +10,7 @@ Sorting: TypeAlias = Literal[
 
 
 def threshold(metric: str, value: float) -> str:
-    """Return the name of a threshold, after ``rounds_to_`` or ``bytes_to_``."""
+    """Return the name of a threshold, after ``rounds_to_``, ``bytes_to_`` or ``simulated_seconds_to_``."""
     return f"{metric}_{decimal(value)}"
 
 

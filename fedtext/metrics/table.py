@@ -249,6 +249,18 @@ METRICS: list[Metric] = [
     ),
     _cost("simulated_seconds_total", "simulated time of all rounds until now", "Only with participation.pace."),
     _cost(
+        "simulated_seconds_to_<metric>_<value>",
+        "simulated_seconds_total when the metric first reached the value (evaluation.thresholds)",
+        "Only with participation.pace.",
+        when="once",
+    ),
+    _cost(
+        "updates_begun_total",
+        "local updates that clients have begun in all rounds until now, also of those that are late or still train",
+        "Only with participation.pace.",
+        unit="number",
+    ),
+    _cost(
         "seconds_lost",
         "wall time of the trial that processes which died or hung have cost until now",
         "Only if there were any: from the round before to the one that was completed again, without its own time.",

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import Availability, Pareto
+from fedtext.errors import UserError
 from fedtext.seeding import generator
+
+SEARCHED = 10_000  # hours in which a round looks for enough clients: a year of days of 24
 
 
 def available(availability: Availability, seed: int, hour: int, clients: int, again: str = "") -> NDArray[np.bool_]:
@@ -59,12 +62,24 @@ class Hours:
             self._last = hour, np.flatnonzero(found_K) + self.ids.start
         return self._last[1]
 
-    def opens(self, seconds: float) -> tuple[int, float]:
-        """Return the first hour from a time on in which a client can be reached, and the seconds until then."""
-        hour = self.of(seconds)
-        while not len(self.there(hour)):
-            hour += 1
-        return hour, max(0.0, self.begins(hour) - seconds)
+    def opens(self, seconds: float, least: int = 1) -> tuple[int, float]:
+        """Return the first hour from a time on in which enough clients can be reached, and the seconds until then.
+
+        Args:
+            seconds: The time, since the beginning of the run.
+            least: How many clients are enough.
+
+        Raises:
+            UserError: There is no such hour among the next ``SEARCHED``.
+        """
+        first = self.of(seconds)
+        for hour in range(first, first + SEARCHED):
+            if len(self.there(hour)) >= least:
+                return hour, max(0.0, self.begins(hour) - seconds)
+        raise UserError(
+            f"participation.availability: in {SEARCHED:,} hours from hour {first} on there is none in which {least} of "
+            f"{len(self.ids)} clients can be reached: raise night, or lower participation.min_clients"
+        )
 
 
 def hours(experiment: Experiment, ids: range) -> Hours | None:

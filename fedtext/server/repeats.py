@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
-from fedtext.server.sampling import most
+from fedtext.server.sampling import HIDING, most
 from fedtext.server.traffic import Traffic
 
 ATTEMPTS = 3  # at a round
-HIDING = 3  # clients whose sum hides what each sent from the others
 
 
 class TooFewClientsError(Exception):

@@ -17,10 +17,18 @@ from fedtext.server.clock import available, hours, seconds_of
 from fedtext.server.fleet import ClientTable
 from fedtext.state.noise_key import NoiseKey
 
+HIDING = 3  # clients whose sum hides what each sent from the others
+
 
 def most(experiment: Experiment, clients: int) -> int:
     """Return the largest number of ``clients`` clients that a round can have."""
     return experiment.participation.largest(clients)
+
+
+def least(experiment: Experiment) -> int:
+    """Return the number of clients that have to complete a round at least."""
+    asked = experiment.participation.min_clients
+    return max(asked, HIDING) if experiment.server.secure_aggregation else asked
 
 
 def adversaries(experiment: Experiment, clients: int) -> frozenset[int]:
@@ -125,7 +133,8 @@ def cohort(
 ) -> Returned:
     """Return the clients that are sampled for a round and do not drop out: those that return in time, and the others.
 
-    With ``availability.hour_s`` the round waits, in simulated time, until a client can be reached.
+    With ``availability.hour_s`` the round waits, in simulated time, for an hour in which as many clients can be reached
+    as have to complete it.
 
     Args:
         experiment: The experiment.
@@ -136,7 +145,7 @@ def cohort(
         began: When the attempt begins, in simulated seconds since the beginning of the run.
     """
     clock = hours(experiment, clients.ids)
-    hour, waited = clock.opens(began) if clock else (None, 0.0)
+    hour, waited = clock.opens(began, least(experiment)) if clock else (None, 0.0)
     invited = _sampled(experiment, clients.ids, round_, noise, attempt, hour)
     ids = _without_dropped(experiment, invited, round_, _again(attempt))
     samples = {client: int(clients.samples[client - clients.ids.start]) for client in ids}

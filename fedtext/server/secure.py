@@ -14,8 +14,8 @@ from fedtext.secure.keys import KEY, KeyPair, add_mask, check_installed
 from fedtext.secure.ring import RingSum
 from fedtext.server.aggregation import Sum
 from fedtext.server.fleet import Fleet
-from fedtext.server.repeats import HIDING, TooFewClientsError
-from fedtext.server.sampling import Returned, answering, vanished
+from fedtext.server.repeats import TooFewClientsError
+from fedtext.server.sampling import HIDING, Returned, answering, vanished
 from fedtext.state.noise_key import NoiseKey
 
 

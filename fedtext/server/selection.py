@@ -18,8 +18,8 @@ def best_round(history: Sequence[RoundRecord], metric: str) -> int:
 def reached(history: Sequence[RoundRecord], thresholds: Mapping[Validated, Sequence[float]]) -> dict[str, float]:
     """Return metrics for the thresholds that the last record is the first to reach.
 
-    They are ``rounds_to_<metric>_<value>``, the number of rounds, and ``bytes_to_<metric>_<value>``, the bytes of all
-    clients until then.
+    They are ``rounds_to_<metric>_<value>``, the number of rounds, and the bytes of all clients and the simulated time
+    until then: ``bytes_to_...`` and, with ``participation.pace``, ``simulated_seconds_to_...``.
     """
     found: dict[str, float] = {}
     *before, last = [record.metrics for record in history]
@@ -34,4 +34,6 @@ def reached(history: Sequence[RoundRecord], thresholds: Mapping[Validated, Seque
             if passes(last) and not any(map(passes, before)):
                 name = threshold(metric, value)
                 found |= {f"rounds_to_{name}": float(len(history)), f"bytes_to_{name}": last["bytes_total"]}
+                if "simulated_seconds_total" in last:
+                    found[f"simulated_seconds_to_{name}"] = last["simulated_seconds_total"]
     return found

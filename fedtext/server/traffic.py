@@ -107,6 +107,8 @@ def round_metrics(
         metrics["clients_late"] = len(last.late)
         metrics["simulated_seconds"] = sum(attempt.simulated_seconds or 0.0 for attempt in attempts)
         metrics["simulated_seconds_total"] = metrics["simulated_seconds"] + before.get("simulated_seconds_total", 0.0)
+        begun = sum(len(attempt.received) for attempt in attempts)
+        metrics["updates_begun_total"] = begun + before.get("updates_begun_total", 0.0)
     if adversaries:
         metrics["adversaries"] = len(adversaries.intersection(last.cohort).difference(last.errors))
     if len(attempts) > 1:

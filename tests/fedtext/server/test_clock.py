@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedtext.config.participation import Availability, Participation
+from fedtext.errors import UserError
 from fedtext.server.buffer import Schedule
 from fedtext.server.clock import Hours, hours, seconds_of
 from fedtext.server.sampling import cohort, returned
@@ -106,15 +107,42 @@ def test_a_round_is_of_the_hour_in_which_it_begins_and_waits_for_one_with_somebo
     assert {*attempts[0], *attempts[1], *attempts[2]} <= set(clock.there(clock.opens(0.5)[0]))
 
 
+@pytest.mark.parametrize(("asked", "least"), [({"min_clients": 3}, 3), ({}, 3)], ids=["min_clients", "secure"])
+def test_a_round_waits_for_as_many_clients_as_have_to_complete_it(asked: dict[str, int], least: int) -> None:
+    made = in_rounds(fraction=0.7, availability=DARK, **asked)
+    if not asked:
+        made = tiny.experiment(
+            participation={"pace": {}, "fraction": 0.7, "availability": DARK},
+            server={"secure_aggregation": {"threshold": 0.6}},
+            evaluation={"personalize": None},
+        )
+    clock, waited = hours_of(made, 6), 0
+    for began in nonempty(np.arange(0, 2, 0.05).tolist()):
+        sample = cohort(made, table(6, 8), 3, NOISE, began=began)
+        assert len(sample.clients) >= least
+        hour, wait = clock.opens(began, least)
+        assert all(len(clock.there(earlier)) < least for earlier in range(clock.of(began), hour))
+        waited += wait > clock.opens(began)[1]
+    assert waited
+
+
+def test_hours_that_never_have_enough_clients_end_the_run() -> None:
+    """Clients with noons half a day apart are never there together if a day has two hours, and a night has nobody."""
+    made = in_rounds(fraction=1.0, availability={"day": 2, "night": 0, "hour_s": 1}, min_clients=40)
+    with pytest.raises(UserError, match=r"in 10,000 hours from hour 7 on there is none in which 40 of 40 clients can"):
+        cohort(made, table(40, 8), 3, NOISE, began=7.5)
+
+
 def test_rounds_of_a_run_follow_the_clock(tmp_path: Path) -> None:
     made = in_rounds(8, fraction=0.5, availability=DARK)
     federation = tiny.federation(made, SIX, tiny.Recording)
-    total = 0.0
+    total, begun = 0.0, 0
     for record in nonempty(federation.run()):
         expected = cohort(made, federation.trainees, record.round, NOISE, began=total)
         assert [reply.client for reply in federation.fleet.received] == expected.clients
-        total += expected.seconds or 0.0
+        total, begun = total + (expected.seconds or 0.0), begun + len(expected.received)
         assert record.metrics["simulated_seconds_total"] == pytest.approx(total)
+        assert record.metrics["updates_begun_total"] == begun
     check_run(made.model_copy(update={"training": made.training.model_copy(update={"rounds": 4})}))
 
 

@@ -81,6 +81,10 @@ def test_the_best_round_is_the_first_of_the_best_and_never_one_without_a_number(
         "rounds_to_Ag_val_0.7": 2,
         "bytes_to_Ag_val_0.7": 6,
     }
+    timed = records_of("Ag_val", 0.5, 0.8)
+    for record in timed:
+        record.metrics["simulated_seconds_total"] = 1.5 * record.round
+    assert reached(timed, {"Ag_val": (0.7,)})["simulated_seconds_to_Ag_val_0.7"] == 3
     assert not reached(records_of("Ag_val", 0.5, 0.8, 0.9), {"Ag_val": (0.7, 0.95)})
 
 
