@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from actors.placement import counted
 from actors.waiting import Use
-from dashboards.trial import Case, Ended, State, data_size, duration, one_line, title
+from dashboards.trial import Case, Ended, State, one_line, title
+from fedtext.metrics.wording import data_size, duration
 from fedtext.records import RoundRecord
 
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated

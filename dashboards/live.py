@@ -12,8 +12,9 @@ from rich.text import Text
 
 from actors.waiting import Use
 from dashboards.board import Board, Standing
-from dashboards.trial import Case, Ended, data_size, decimal, duration, pace, written
+from dashboards.trial import Case, Ended
 from fedtext.metrics import legend
+from fedtext.metrics.wording import data_size, decimal, duration, pace, written
 from fedtext.records import RoundRecord
 
 STYLES = {"waiting": "dim", "running": "cyan", "finished": "green", "stopped": "yellow", "failed": "bold red"}

@@ -6,9 +6,9 @@ from typing import TextIO
 
 from dashboards.groups import Found, Group, Spread, groups, metrics_of
 from dashboards.table import Mode, spread
-from dashboards.trial import Case, Outcome, data_size, decimal, written
-from fedtext.ledger import format_epsilon
+from dashboards.trial import Case, Outcome
 from fedtext.metrics import find, of_test
+from fedtext.metrics.wording import data_size, decimal, format_epsilon, written
 
 DIGITS = 9  # of values that are compared
 

@@ -11,12 +11,12 @@ from rich.console import Console
 from actors.waiting import Use
 from dashboards.board import Board, Standing
 from dashboards.live import LiveProgress
-from dashboards.trial import Case, Ended, data_size, decimal, duration, one_line, pace, written
+from dashboards.trial import Case, Ended, one_line
 from fedtext.metrics import legend
+from fedtext.metrics.wording import FACTS, duration, facts, pace, sent
 from fedtext.records import RoundRecord
 
 LINE_SECONDS = 1.0  # at most one line per trial in this time, except for the last round
-FACTS = ("Ag", "Ap_0", "Ap", "Local", "Global", "AUC", "perplexity", "perplexity_val")  # metrics on a line
 
 
 class Progress(Protocol):
@@ -126,16 +126,12 @@ def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgre
 
 
 def _facts(standing: Standing) -> list[str]:
-    facts = [f"round {standing.round}/{standing.rounds}"]
-    if "loss" in standing.values:
-        facts.append(f"loss {decimal(standing.values['loss'])}")
-    for name in FACTS:
-        if name in standing.values and (wording := written(name)):
-            facts.append(f"{name} {wording(standing.values[name])}")
+    said = [f"round {standing.round}/{standing.rounds}"]
+    said += facts(standing.values)
     if standing.bytes_up or standing.bytes_down:
-        facts.append(f"up {data_size(standing.bytes_up)} down {data_size(standing.bytes_down)}")
+        said.append(sent(standing.bytes_up, standing.bytes_down))
     if standing.pace is not None:
-        facts.append(f"{pace(standing.pace)} s/round")
+        said.append(f"{pace(standing.pace)} s/round")
     if standing.eta is not None and standing.round < standing.rounds:
-        facts.append(f"ETA {duration(standing.eta)}")
-    return facts
+        said.append(f"ETA {duration(standing.eta)}")
+    return said

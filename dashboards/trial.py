@@ -1,18 +1,13 @@
-"""Trials as dashboards see them: case, records of rounds, outcome; and the formatting of numbers.
-
-Accuracies (``Ag``, ``Ap`` and their ``_val`` forms), areas under the ROC curve (``AUC``) and shares of next words
-(``top1``) are fractions in [0, 1] in a record and are shown in percent.
-"""
+"""Trials as dashboards see them: case, records of rounds, outcome."""
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from dashboards.store import redacted
 from fedtext.config.experiment import Experiment
-from fedtext.metrics import find
 from fedtext.records import RoundRecord
 
 State = Literal["waiting", "running", "finished", "stopped", "failed"]
@@ -97,19 +92,6 @@ def last_values(records: Iterable[RoundRecord]) -> dict[str, float]:
     return values
 
 
-def written(name: str) -> Callable[[float], str] | None:
-    """Return the formatter of a metric of an evaluation or an attack: fractions in percent, perplexities with one
-    decimal, bits and nats with three. None for all other metrics."""
-    metric = find(name)
-    if metric is None or metric.kind not in ("evaluation", "attack"):
-        return None
-    if metric.unit == "perplexity":
-        return lambda value: f"{value:.1f}"
-    if metric.unit in ("bits", "nats"):
-        return lambda value: f"{value:.3f}"
-    return percent if metric.unit == "fraction" else None
-
-
 def one_line(text: str) -> str:
     """Return ``text`` without line breaks and control characters."""
     return "".join(c for c in " ".join(str(text).split()) if c.isprintable())
@@ -119,43 +101,6 @@ def short(text: str, most: int) -> str:
     """Return a text shortened to ``most`` characters. The middle is left out: names often differ in their ends."""
     half = (most - 1) // 2
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[len(text) - half :]}"
-
-
-def percent(fraction: float) -> str:
-    """Format a fraction in percent: ``85.3``."""
-    return f"{100 * fraction:.1f}"
-
-
-def decimal(value: float) -> str:
-    """Format a loss: three decimals, but never ``0.000`` for a small value."""
-    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
-
-
-def data_size(count: float) -> str:
-    """Format bytes in decimal units: ``532 B``, ``12.1 MB``, ``80 MB``."""
-    units = ["B", "kB", "MB", "GB", "TB"]
-    while count >= 999.5 and len(units) > 1:
-        count /= 1000
-        units.pop(0)
-    unit = units[0]
-    return f"{count:.0f} {unit}" if unit == "B" or count >= 20 else f"{count:.1f} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """Format seconds: ``4.1 s``, ``28 s``, ``3 min 05 s``, ``2 h 10 min``."""
-    if seconds < 9.95:
-        return f"{max(seconds, 0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-
-
-def pace(seconds: float) -> str:
-    """Format the seconds of a round: ``4.1``, ``0.012``."""
-    return f"{seconds:.1f}" if seconds >= 0.095 else f"{seconds:.3f}"
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboards.trial import data_size
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.totals import totals
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.metrics.wording import data_size
 from fedtext.parameters import changed_numbers, shared_numbers
 from fedtext.server.sampling import most
 from fedtext.server.start import participant_count

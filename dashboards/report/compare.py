@@ -9,8 +9,8 @@ from dashboards.paired import LEVEL, Difference, difference, holm
 from dashboards.report.collect import Row, Sweep
 from dashboards.report.measures import Measure, equal, measure
 from dashboards.table import UNIGRAM, has_column, spread
-from dashboards.trial import written
 from fedtext.metrics import column_order, of_validation
+from fedtext.metrics.wording import written
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dashboards.figures import PERCENT, PERPLEXITY, Unit
-from dashboards.trial import data_size, decimal, duration, percent
-from fedtext.ledger import format_epsilon
 from fedtext.metrics import find
+from fedtext.metrics.wording import FORMATS, data_size, decimal, duration, percent
 
 
 def equal(one: float, other: float) -> bool:
@@ -61,10 +60,6 @@ class Measure:
         return one < other if self.unit.less else one > other
 
 
-def _bytes(value: float) -> str:
-    return data_size(value)
-
-
 def _plain(value: float) -> str:
     return f"{value:.4g}"
 
@@ -75,9 +70,9 @@ COSTS = {
     measure.name: measure
     for measure in (
         Measure("rounds", Unit("", less=True), lambda value: f"{value:g}", "completed rounds", ranked=False),
-        Measure("bytes up", _TIME, _bytes, "bytes sent by all clients in all rounds"),
-        Measure("bytes down", _TIME, _bytes, "bytes sent to all clients in all rounds"),
-        Measure("bytes/client/round", _TIME, _bytes, "bytes both ways of a client in a round, mean over rounds"),
+        Measure("bytes up", _TIME, data_size, "bytes sent by all clients in all rounds"),
+        Measure("bytes down", _TIME, data_size, "bytes sent to all clients in all rounds"),
+        Measure("bytes/client/round", _TIME, data_size, "bytes both ways of a client in a round, mean over rounds"),
         Measure("CPU time", _TIME, duration, "CPU time of all clients' local updates together, all rounds"),
         Measure("GPU time", _TIME, duration, "wall time of all local updates on GPUs, those that share one added up"),
         Measure("training time", _TIME, duration, "wall time of training and aggregation, all rounds"),
@@ -100,5 +95,4 @@ def measure(name: str) -> Measure:
         return Measure(name, _SHARE_LOST if less else PERCENT, percent, said, ranked)
     if known.unit == "perplexity":
         return Measure(name, Unit("", none=PERPLEXITY.none), lambda value: f"{value:.1f}", said, ranked)
-    formats = {"nats": decimal, "bits": decimal, "bytes": _bytes, "seconds": duration, "epsilon": format_epsilon}
-    return Measure(name, Unit("", less=less), formats.get(known.unit, _plain), said, ranked)
+    return Measure(name, Unit("", less=less), FORMATS.get(known.unit, _plain), said, ranked)

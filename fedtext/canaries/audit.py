@@ -14,8 +14,9 @@ from fedtext.canaries.local import LocalCanaries
 from fedtext.canaries.plan import Plan, check
 from fedtext.config.experiment import Experiment
 from fedtext.layout import Layout
-from fedtext.ledger import claimed, format_epsilon, with_measured
+from fedtext.ledger import claimed, with_measured
 from fedtext.methods import layouts
+from fedtext.metrics.wording import format_epsilon
 from fedtext.seeding import generator
 from fedtext.state.noise_key import NoiseKey
 

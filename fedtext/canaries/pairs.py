@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from fedtext.accounting.one_run import p_value
 from fedtext.canaries.measure import guessed
 from fedtext.config.canaries import Canaries
-from fedtext.ledger import format_epsilon
 from fedtext.ledger.together import Trial, together
+from fedtext.metrics.wording import format_epsilon
 
 
 @dataclass(frozen=True, eq=False)

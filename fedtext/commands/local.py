@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from fedtext.commands.parser import Parser, Refused, add_data, add_experiment, add_keys, add_plugin, command_parser
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fedtext.api.result import Result
     from fedtext.records import RoundRecord
 
 DESCRIPTION = """\
 One run in this process, with the library alone: no Ray, no MLflow. It gives the same results as one on Ray, prints a
-line for each round and, with --out, keeps records, state and the model in a folder, from which the same command
-continues.
+line for each round, then every metric and the privacy ledger and, with --out, keeps records, state and the model in a
+folder, from which the same command continues.
 """
 # Options of a run on Ray, with their number of values
 ON_RAY = {"--name": 1, "--resume": 1, "--address": 1, "--num-cpus": 1, "--num-gpus": 1, "--dry-run": 0}
@@ -65,14 +68,41 @@ def main(words: Sequence[str] | None) -> int:
     logger.addHandler(printed := _Printed())
 
     def show(record: "RoundRecord") -> None:
-        metrics = "  ".join(f"{name} {value:.4g}" for name, value in record.metrics.items())
-        print(f"round {record.round}/{experiment.training.rounds}  {metrics}", flush=True)
+        print("  ".join(_round(record, experiment.training.rounds)), flush=True)
 
     try:
-        run(experiment, data=arguments.data, on_round=show, device=arguments.device, out=arguments.out, resume=True)
+        given = {"data": arguments.data, "device": arguments.device, "out": arguments.out}
+        result = run(experiment, on_round=show, resume=True, **given)
     finally:
         logger.removeHandler(printed)
+    for line in _end(result):
+        print(line)
     return 0
+
+
+def _round(record: "RoundRecord", rounds: int) -> list[str]:
+    """Return the parts of a round's line."""
+    from fedtext.metrics.wording import facts, pace, sent
+
+    found, said = record.metrics, [f"round {record.round}/{rounds}", *facts(record.metrics)]
+    if found["bytes_total"]:
+        said.append(sent(found["bytes_up_total"], found["bytes_down_total"]))
+    return [*said, f"{pace(found['round_seconds'])} s"]
+
+
+def _end(result: "Result") -> "Iterator[str]":
+    """Yield lines with the last value of every metric and its meaning, and what the ledger guarantees."""
+    from fedtext.ledger.report import guarantees
+    from fedtext.metrics import column_order, meaning
+    from fedtext.metrics.wording import told
+
+    values = {name: told(name, value) for name, value in result.metrics.items()}
+    long, wide = max(map(len, values), default=0), max(map(len, values.values()), default=0)
+    yield ""
+    for name in sorted(values, key=column_order):
+        yield f"{name:<{long}}  {values[name]:>{wide}}  {meaning(name)}".rstrip()
+    if result.ledger:
+        yield from ["", *guarantees(result.ledger)]
 
 
 class _Printed(logging.Handler):

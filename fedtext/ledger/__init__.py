@@ -120,11 +120,6 @@ def with_measured(entries: Sequence[Entry], measured: Measured) -> list[Entry]:
     return [replace(entry, measured=measured) if entry is beside else entry for entry in entries]
 
 
-def format_epsilon(epsilon: float) -> str:
-    """Format an epsilon for messages: ``5,864,447``, ``9.998``."""
-    return f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
-
-
 def text(entries: Iterable[Entry]) -> str:
     """Format the entries as the content of ``ledger.json``. What they do not have is left out."""
     written = [asdict(entry) for entry in entries]

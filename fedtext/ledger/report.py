@@ -6,11 +6,12 @@ from fedtext.accounting.entry import Entry, Measured
 from fedtext.adversaries import Collusion
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE
-from fedtext.ledger import format_epsilon, hidden
+from fedtext.ledger import hidden
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.together import Trial, together
 from fedtext.mechanisms.base import bounds
 from fedtext.methods.state import Tensors
+from fedtext.metrics.wording import format_epsilon
 from fedtext.models.inits import Word2VecInit, has_vectors
 from fedtext.models.language import LanguageConfig
 from fedtext.text.representation import BPE

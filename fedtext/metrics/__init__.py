@@ -16,6 +16,7 @@ __all__ = [
     "column_order",
     "find",
     "legend",
+    "meaning",
     "of_test",
     "of_validation",
     "smaller_is_better",
@@ -52,6 +53,16 @@ def column_order(name: str) -> tuple[bool, bool, int]:
     if metric is None:
         return True, False, len(METRICS)
     return metric.kind != "evaluation", of_validation(name), METRICS.index(metric)
+
+
+def meaning(name: str) -> str:
+    """Return the summary of a metric; empty if it is not known."""
+    metric = find(name)
+    if metric is None:
+        return ""
+    if of_validation(name):
+        return f"{name.removesuffix('_val')} of validation texts"
+    return metric.summary
 
 
 def legend(names: Iterable[str]) -> list[str]:

@@ -13,7 +13,7 @@ from actors.waiting import Use
 from dashboards.callback import TrialCallback
 from dashboards.live import LiveProgress
 from dashboards.progress import PlainProgress
-from dashboards.trial import data_size, duration
+from fedtext.metrics.wording import data_size, duration
 from tests.loops import nonempty
 from tests.planned import kteps, row, rows
 

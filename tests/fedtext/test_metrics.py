@@ -10,7 +10,8 @@ import pytest
 from fedtext.audits import AUDITS
 from fedtext.config.selection import Sorting, Validated
 from fedtext.methods import METHODS
-from fedtext.metrics import METRICS, column_order, find, legend, of_test, of_validation, smaller_is_better
+from fedtext.metrics import METRICS, column_order, find, legend, meaning, of_test, of_validation, smaller_is_better
+from fedtext.metrics.wording import told
 from tests import tiny
 from tests.loops import nonempty
 from tests.runs.test_language_models import SELECTING, federation
@@ -165,3 +166,21 @@ def test_a_legend_explains_a_name_once() -> None:
     assert legend(["Ag", "my_own"]) == [
         "Ag: accuracy of the shared model on each client's own texts, mean over clients"
     ]
+
+
+def test_values_are_told_with_their_units_and_every_name_has_a_meaning() -> None:
+    given = {
+        "Ag_val": (0.5037, "50.4 %", "Ag of validation texts"),
+        "perplexity": (61.24, "61.2", "exp(mean nats per predicted token)"),
+        "norm_scaled": (0.25, "25.0 %", "share of updates"),
+        "train_cpu_seconds": (0.0437, "0.0437 s", "CPU time of all clients"),
+        "round_seconds": (185.0, "3 min 05 s", "wall time of a round"),
+        "bytes_up": (12_100_000.0, "12.1 MB", "bytes sent by all clients"),
+        "clients_trained": (62_401.0, "62,401", "clients whose update"),
+        "epsilon": (5_864_447.2, "5,864,447", "bound on the privacy loss"),
+        "loss_near": (0.06154, "0.06154", ""),
+    }
+    for name, (value, words, summary) in nonempty(given.items()):
+        assert told(name, value) == words
+        assert meaning(name).startswith(summary)
+        assert bool(meaning(name)) == bool(summary)

@@ -156,9 +156,14 @@ def test_a_run_without_ray_is_the_same_by_three_names(capsys: pytest.CaptureFixt
         (local.main, [*words, "seed=3"]),
     ):
         assert main(given) == 0
-        lines.append(re.sub(r"\S*seconds \S+", "", capsys.readouterr().out))
+        lines.append(re.sub(" +", " ", re.sub(r" *[\d.]+ s\b", "", capsys.readouterr().out)))
     assert lines[0] == lines[1] == lines[2]
-    assert "\nround 1/1  loss" in lines[0]
+    head, end, ledger = lines[0].split("\n\n")
+    assert re.search(r"\nround 1/1 loss 1\.\d+ Ag [\d.]+ Ap [\d.]+ AUC [\d.]+ up \d+ kB down \d+ kB$", head)
+    assert re.match(r"Ag [\d.]+ % accuracy of the shared model on each client's own texts", end)
+    told = {line.split()[0] for line in end.splitlines()}
+    assert {"Ag_val", "bytes_total", "loss_transfer", "clients_trained", "round_seconds"} <= told
+    assert ledger == "ledger: uplink: no guarantee: updates are sent as they are\n"
 
 
 def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

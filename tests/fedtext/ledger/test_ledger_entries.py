@@ -9,10 +9,11 @@ import pytest
 from fedtext.accounting import composition
 from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
-from fedtext.ledger import format_epsilon, hidden, ledger, spent, text
+from fedtext.ledger import hidden, ledger, spent, text
 from fedtext.ledger.outside import outside
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds
+from fedtext.metrics.wording import format_epsilon
 from tests import tiny
 from tests.fedtext.ledger.noisy import pair
 from tests.loops import nonempty
