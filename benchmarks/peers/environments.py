@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-PEERS = {"flower": ["flwr[simulation]", "torch"], "pfl": ["pfl[pytorch]", "torch"]}
+PEERS = {"flower": ["flwr[simulation]", "torch", "peft", "transformers"], "pfl": ["pfl[pytorch]", "torch"]}
 
 
 def cache_folder() -> Path:

@@ -1,54 +1,47 @@
 """fedtext: its Federation on Ray actors, as a trial runs it, without Tune and MLflow."""
 
+from collections.abc import Callable
 from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
 
 from actors.cluster import compile_problem, connect
 from actors.fleet import RayFleet
 from actors.placement import Plan
 from actors.shipment import ship
-from benchmarks import synthetic
 from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
+from fedtext.server.fleet import Fleet
 from fedtext.server.start import start
 
-from .workloads import Task, Workload
-
-
-def experiment(work: Workload, engine: str = "auto") -> Experiment:
-    """Return the workload as an experiment."""
-    optimizer = {"name": "sgd", "lr": work.lr, "momentum": work.momentum}
-    return Experiment.model_validate(
-        {
-            "name": "peers",
-            "seed": work.seed,
-            "corpus": {"name": "demo"},  # stands in: the texts are synthetic
-            "method": "fedavg",
-            "model": {"embedding": {"dim": work.dim}, "hidden": work.hidden, "head": {"hidden": work.head}},
-            "training": {
-                "rounds": work.rounds,
-                "local_epochs": 1,
-                "batch_size": work.batch,
-                "optimizer": optimizer,
-                "engine": engine,
-            },
-            "evaluation": {"personalize": None},  # and no client has texts to evaluate on
-        }
-    )
-
-
-def corpus(work: Workload) -> Corpus:
-    return synthetic.corpus(work.clients, work.texts, work.vocabulary, work.longest)
+from .experiments import corpus, experiment
+from .workloads import Task
 
 
 def run(file: str) -> None:
     task = Task.read(file)
     connect(None, num_cpus=task.workers)
-    described = choose_engine(experiment(task.workload, task.engine), False, compile_problem())
-    texts = corpus(task.workload)
+    described = choose_engine(experiment(task.workload, task.changes), False, compile_problem())
+    texts = corpus(task.workload, task.data)
     fleet = partial(RayFleet, described, ship(described, texts), plan=Plan(task.workers, 1, 0, 1))
-    federation = start(described, texts, fleet)
-    federation.flat = federation.layout.pack(task.initial())
+    task.finish(train(task, described, texts, fleet))
+
+
+def train(
+    task: Task, described: Experiment, texts: Corpus, fleet: Callable[..., Fleet]
+) -> dict[str, NDArray[np.float32]]:
+    """Return the trained parameters after the last round.
+
+    Args:
+        task: The task.
+        described: Its experiment.
+        texts: Its corpus.
+        fleet: Makes the clients, as in ``start``.
+    """
+    federation, begun = start(described, texts, fleet), task.initial()
+    federation.flat = federation.layout.pack(federation.state | begun)
     for _ in federation.run():
         task.round_ended()
-    task.finish(federation.state)
+    return {name: federation.state[name] for name in begun}

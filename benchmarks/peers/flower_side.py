@@ -12,34 +12,29 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from .network import Classifier, network, sgd, texts
+from .module import Module
+from .network import local_update, network
 from .workloads import Task
 
 client_app = ClientApp()
 
 
 @cache
-def hosted(file: str) -> tuple[Task, Classifier]:
+def hosted(file: str) -> tuple[Task, Module]:
     """State of a worker process: the task, and one module into which each client's weights are loaded."""
     torch.set_num_threads(1)
     task = Task.read(file)
-    return task, Classifier(task.workload)
+    return task, network(task)
 
 
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     config = message.content["config"]
     task, module = hosted(config["task"])
-    work, client = task.workload, int(context.node_config["partition-id"])
-    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    optimizer = sgd(module.parameters(), work.lr, work.momentum)
-    held = texts(task.inputs)[client]
-    for batch in held.round(work, config["server-round"], client):
-        optimizer.zero_grad()
-        module.loss(*batch).backward()
-        optimizer.step()
-    metrics = MetricRecord({"num-examples": len(held.labels_N)})
-    return Message(RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics}), reply_to=message)
+    module.receive(message.content["arrays"].to_torch_state_dict())
+    samples = local_update(module, task, config["server-round"], int(context.node_config["partition-id"]))
+    metrics = MetricRecord({"num-examples": samples})
+    return Message(RecordDict({"arrays": ArrayRecord(module.shared()), "metrics": metrics}), reply_to=message)
 
 
 def run(file: str) -> None:
@@ -67,7 +62,7 @@ def run(file: str) -> None:
         )
         result = strategy.start(
             grid,
-            ArrayRecord(network(task).state_dict()),
+            ArrayRecord(network(task).shared()),
             task.workload.rounds,
             train_config=ConfigRecord({"task": file}),
             evaluate_fn=after,

@@ -10,20 +10,21 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from .module import Module
 from .order import batches
-from .workloads import Task, Workload
+from .workloads import Adapted, Recurrent, Task, Workload
 
 Batch = tuple[Tensor, Tensor, Tensor]  # tokens_BT, lengths_B, labels_B
 
 
-class Classifier(nn.Module):
+class Classifier(Module):
     """Embedding, packed bidirectional GRU, mean over each text's own length, MLP; parameters named as fedtext's."""
 
-    def __init__(self, work: Workload) -> None:
+    def __init__(self, work: Recurrent) -> None:
         super().__init__()
+        self.lr, self.momentum = work.lr, work.momentum
         self.embedding = nn.Embedding(work.vocabulary, work.dim)
         self.encoder = nn.ModuleDict({"rnn": nn.GRU(work.dim, work.hidden, batch_first=True, bidirectional=True)})
         self.head = nn.Sequential(nn.Linear(2 * work.hidden, work.head), nn.ReLU(), nn.Linear(work.head, 2))
@@ -33,8 +34,8 @@ class Classifier(nn.Module):
         hidden_BTF, _ = pad_packed_sequence(self.encoder["rnn"](packed)[0], batch_first=True)
         return self.head(hidden_BTF.sum(1) / lengths_B.to(hidden_BTF.dtype).unsqueeze(1))
 
-    def loss(self, tokens_BT: Tensor, lengths_B: Tensor, labels_B: Tensor) -> Tensor:
-        return cross_entropy(self(tokens_BT, lengths_B), labels_B)
+    def optimizer(self) -> torch.optim.Optimizer:
+        return sgd(self.parameters(), self.lr, self.momentum)
 
 
 def sgd(parameters: Iterator[nn.Parameter], lr: float, momentum: float = 0.0) -> torch.optim.SGD:
@@ -71,8 +72,36 @@ def texts(inputs: Path) -> list[Texts]:
     ]
 
 
-def network(task: Task, kind: type[Classifier] = Classifier) -> Classifier:
-    """Return a model with the initial weights."""
-    module = kind(task.workload)
-    module.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in task.initial().items()})
+def network(task: Task, kind: type[Classifier] = Classifier) -> Module:
+    """Return a model with the initial weights.
+
+    Args:
+        task: The task.
+        kind: The class of a recurrent classifier.
+    """
+    work, begun = task.workload, {name: torch.from_numpy(tensor) for name, tensor in task.initial().items()}
+    if isinstance(work, Adapted):
+        from .adapters import AdaptedClassifier  # whose packages not every system's environment has
+
+        module: Module = AdaptedClassifier(work, task.inputs / "checkpoint", len(begun["head.0.bias"]))
+    else:
+        module = kind(work)
+    module.receive(begun)
     return module
+
+
+def local_update(module: Module, task: Task, round_: int, client: int) -> int:
+    """Train a client for one epoch, and return the number of its texts.
+
+    Args:
+        module: The model with what the client has received.
+        task: The task.
+        round_: Number of the round, from 1.
+        client: Number of the client.
+    """
+    optimizer, held = module.optimizer(), texts(task.inputs)[client]
+    for batch in held.round(task.workload, round_, client):
+        optimizer.zero_grad()
+        module.loss(*batch).backward()
+        optimizer.step()
+    return len(held.labels_N)

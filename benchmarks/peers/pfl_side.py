@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from .workloads import Task, Workload
+from .workloads import Recurrent, Task
 
 
 def run(file: str) -> None:
@@ -56,7 +56,8 @@ def simulate(task: Task) -> None:
     from .network import Batch, Classifier, Texts, network, sgd, texts
 
     torch.set_num_threads(1)
-    work: Workload = task.workload
+    work = task.workload
+    assert isinstance(work, Recurrent)
     first = os.environ.get("PFL_WORKER_RANK", "0") == "0"
     if work.clients % task.workers:  # pfl draws a user for every process at a time
         raise ValueError(f"{work.clients} clients cannot be split evenly over {task.workers} processes")

@@ -14,6 +14,7 @@ COLUMNS = (
     "s / round",
     "samples / s",
     "CPU s / round",
+    "CPU, times {reference}",
     "first round with start, s",
     "CPU s in all",
     "peak PSS, MB",
@@ -54,12 +55,26 @@ class Result:
         """For the JSON file."""
         return asdict(self) | {"turns": self.figures() if self.readings else {}}
 
-    def row(self) -> str:
+    def ratios(self, reference: "Result | None") -> list[float]:
+        """Return how many times the reference's CPU time a round takes, in each repetition."""
+        if reference is None or reference.failure:
+            return []
+        pairs = zip(self.readings, reference.readings, strict=True)
+        return [own.cpu_rounds_s / other.cpu_rounds_s for own, other in pairs]
+
+    def row(self, reference: "Result | None") -> str:
+        """Return the row of the table.
+
+        Args:
+            reference: The result of the reference on this workload, if it ran.
+        """
         name = f"{self.system}, {self.workers} process" + ("es" if self.workers > 1 else "")
         if self.failure:
             cells = [f"failed: {self.failure.replace('|', '/')}", *[""] * (len(COLUMNS) - 3)]
         else:
             cells = [spread(values) for values in self.figures().values()]
+            ratios = self.ratios(reference)
+            cells.insert(3, spread(ratios) if ratios else "")
             known = [difference for difference in self.differences if difference is not None]
             cells.append(f"{max(known):.0e} of {max(self.changes):.0e}" if known else "not compared")
         return line([self.workload.name, name, *cells])
@@ -79,5 +94,14 @@ def line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def table(results: Sequence[Result]) -> str:
-    return "\n".join([line(COLUMNS), line(["---"] * len(COLUMNS)), *[result.row() for result in results]])
+def table(results: Sequence[Result], reference: str) -> str:
+    """Return the results as a table.
+
+    Args:
+        results: The results.
+        reference: Name of the system with whose CPU time that of the others is compared.
+    """
+    first = {result.workload.name: result for result in results if result.system == reference}
+    names = [name.format(reference=reference) for name in COLUMNS]
+    rows = [result.row(first.get(result.workload.name)) for result in results]
+    return "\n".join([line(names), line(["---"] * len(names)), *rows])

@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.corpora.prepare import prepare
@@ -16,6 +17,7 @@ from fedtext.methods import FedAvg, FedMMD
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
+from fedtext.models.unpadded import Places, attention
 from tests import tiny
 from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
 from tests.loops import nonempty
@@ -143,6 +145,25 @@ def test_bfloat16_rounds_products_and_nothing_that_is_kept(checkpoint: Path, att
     for exact, rounded in nonempty(zip(made("float32"), made("bfloat16"), strict=True)):
         assert exact.dtype == rounded.dtype == torch.float32
         assert 2**-12 < (rounded - exact).norm() / exact.norm() < 2**-3
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["places", "one length"])
+def test_on_a_cpu_attention_in_bfloat16_rounds_its_output_alone(together: bool) -> None:
+    """What lies between queries and outputs is float32, also within autocast."""
+    places = Places.of(LENGTHS_B.numpy(), 7, torch.device("cpu"))
+    drawn = torch.randn(3, 3, 2, 7, 4, generator=torch.Generator().manual_seed(3)).bfloat16()
+    mask = places.there_BT[:, None, None] if together else None
+    exact_BNTA = scaled_dot_product_attention(*drawn.float(), attn_mask=mask)
+    given = [places.taken(part.transpose(1, 2).flatten(2)) for part in drawn] if together else drawn
+    if together:
+        given = [part_SK.unflatten(1, (2, 4)).transpose(0, 1)[None] for part_SK in given]
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = attention(None, *given, None, places=places if together else None)
+    expected = exact_BNTA.bfloat16().transpose(1, 2)
+    if together:
+        expected = places.taken(expected.flatten(2)).unflatten(1, (2, 4))[None]
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, expected)
 
 
 def test_rounds_in_bfloat16_stay_near_exact_ones() -> None:
