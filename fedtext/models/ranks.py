@@ -7,7 +7,7 @@ product B A these have no gradient, since both are zero: no step moves them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from fedtext.layout import Shapes
 from fedtext.models.base import ModelConfig
 from fedtext.seeding import generator
-
-T = TypeVar("T", NDArray[Any], torch.Tensor, "NDArray[Any] | torch.Tensor")
 
 
 def assigned(shares: Mapping[int, float], seed: int, clients: int) -> NDArray[np.int64]:
@@ -70,20 +68,20 @@ class Ranks:
         found, rank = dict(shapes), self.rank(client)
         for name, axis in self._cut(shapes, client).items():
             assert rank is not None, "or nothing is cut"
-            found[name] = (*found[name][:axis], min(rank, found[name][axis]), *found[name][axis + 1 :])
+            found[name] = (*found[name][:axis], rank, *found[name][axis + 1 :])
         return found
 
-    def held(self, tensors: Mapping[str, T], client: int) -> dict[str, T]:
-        """Return what a client has of tensors, as views."""
+    def held(self, tensors: Mapping[str, Any], client: int) -> dict[str, Any]:
+        """Return what a client has of tensors, of numpy or torch, as views."""
         cut = self._cut(tensors, client)
         return dict(tensors) | {name: tensors[name][self._first(axis, client)] for name, axis in cut.items()}
 
-    def masked(self, tensors: Mapping[str, T], client: int) -> dict[str, T]:
+    def masked(self, tensors: Mapping[str, Any], client: int) -> dict[str, Any]:
         """Return tensors of which a client has all that is not zero: copies where it does not have all."""
         found = dict(tensors)
         for name, axis in self._cut(tensors, client).items():
             first, whole = self._first(axis, client), tensors[name]
-            made: Any = torch.zeros_like(whole) if isinstance(whole, torch.Tensor) else np.zeros_like(whole)
+            made = torch.zeros_like(whole) if isinstance(whole, torch.Tensor) else np.zeros_like(whole)
             made[first] = whole[first]
             found[name] = made
         return found
@@ -94,7 +92,7 @@ class Ranks:
             return 0.0
         axes = {name: axis for name in shapes if (axis := self.axis(name)) is not None}
         return sum(
-            float(np.prod(shapes[name])) * (1.0 - float(np.minimum(self.rank_K / shapes[name][axis], 1.0).mean()))
+            float(np.prod(shapes[name])) * (1.0 - float(self.rank_K.mean()) / shapes[name][axis])
             for name, axis in axes.items()
         )
 
