@@ -83,7 +83,7 @@ class ClientActor:
         self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
         self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.coordinates)
         self.worker.population = population(self.worker)
-        self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure))
+        self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure), self.worker.ranks)
         self.summation = Summation(experiment, self.decoder.sent, weights)
         self.sum: tuple[int, Sum] | None = None  # of a round
         self.metrics, self.on_gpu = TrialMetrics(experiment, trial), device == "cuda"

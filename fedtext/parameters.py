@@ -15,6 +15,7 @@ from fedtext.layout import Layout, is_table
 from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
 from fedtext.models.parts import Parts
+from fedtext.models.ranks import Ranks
 from fedtext.models.sizes import without_memory
 from fedtext.schema import watched
 from fedtext.seeding import generator, torch_scope
@@ -46,7 +47,8 @@ def build_network(
 
 
 def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int = 0) -> int:
-    """Return the number of coordinates that a client sends, with the tensors that its method sends beside an update.
+    """Return the number of coordinates that a client of the largest rank sends, with the tensors that its method sends
+    beside an update.
 
     It is computed without making a table.
 
@@ -73,6 +75,17 @@ def changed_numbers(experiment: Experiment, classes: int, clients: int, features
     """
     found, changes = _shapes(experiment, classes, clients, features), experiment.aggregation.changes
     return sum(prod(shape) for name, shape in found.items() if changes(name))
+
+
+def lacking_numbers(experiment: Experiment, classes: int, clients: int, features: int = 0) -> float:
+    """Return the number of shared coordinates that a client lacks for its rank, mean over clients.
+
+    Args:
+        experiment, classes, clients, features: As in ``shared_numbers``.
+    """
+    found = _shapes(experiment, classes, clients, features)
+    shared = {name: shape for name, shape in found.items() if not experiment.private(name)}
+    return Ranks.of(experiment.model, experiment.seed, clients).lacking(shared)
 
 
 def _shapes(experiment: Experiment, classes: int, clients: int, features: int) -> Shapes:

@@ -8,7 +8,7 @@ from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.totals import totals
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.metrics.wording import data_size
-from fedtext.parameters import changed_numbers, shared_numbers
+from fedtext.parameters import changed_numbers, lacking_numbers, shared_numbers
 from fedtext.server.sampling import most
 from fedtext.server.start import participant_count
 
@@ -67,7 +67,8 @@ def _coordinates(experiment: Experiment, corpus: Corpus, all_rows: bool) -> floa
         return 0
     vocabulary, facts = len(corpus.vocabulary), (corpus.classes, len(corpus.clients))
     whole, less = (shared_numbers(experiment, *facts, vocabulary - rows, corpus.features) for rows in (0, 1))
-    beside = changed_numbers(experiment, *facts, corpus.features) if all_rows else 0
+    beside = -lacking_numbers(experiment, *facts, corpus.features)
+    beside += changed_numbers(experiment, *facts, corpus.features) if all_rows else 0
     if not experiment.own_rows:
         return whole + beside
     return whole + beside - (whole - less) * (vocabulary - _mean_rows(corpus.clients, all_rows))

@@ -32,6 +32,10 @@ class LoRA(IndividualAggregation):
       (FedEx-LoRA, Singhal et al. 2025). The model is exactly the mean.
     - `svd`: the best factors of mean(B A), by its singular value decomposition (FlexLoRA, Bai et al. 2024).
 
+    A client of rank r (`model.adapter.lora.ranks`) has the first r rows of A and columns of B. With `svd` they are the
+    best factors of rank r. With `mean` each row and column has the mean of the clients that have it (HetLoRA, Cho et
+    al. 2024, without its pruning).
+
     All other tensors have the weighted mean of their updates.
 
     Memory: the factors of all updates of the round, in float64."""
@@ -52,7 +56,10 @@ class LoRA(IndividualAggregation):
         share_K /= share_K.sum()
         missed = total = 0.0
         with one_blas_thread():
-            found = moved(state, held.combined(lambda changes_KRN: np.tensordot(share_K, changes_KRN, 1)))
+            changes = held.combined(lambda changes_KRN: np.tensordot(share_K, changes_KRN, 1))
+            for layer in layers(state):
+                among_holders(changes, layer, held, share_K)
+            found = moved(state, changes)
             for layer in layers(state):
                 old, first, second = Factors.of(state, layer), f"{layer}.{A}", f"{layer}.{B}"
                 each = [old.changed(update.tensors[first], update.tensors[second]) for update in held.updates]
@@ -79,9 +86,10 @@ class Factors:
         """Return those in named tensors."""
         return cls(state[f"{layer}.{A}"].astype(np.float64), state[f"{layer}.{B}"].astype(np.float64))
 
-    def changed(self, a_RI: NDArray[np.float32], b_OR: NDArray[np.float32]) -> "Factors":
-        """Return the factors after an update of both."""
-        return Factors(self.a_RI + a_RI, self.b_OR + b_OR)
+    def changed(self, a_rI: NDArray[np.float32], b_Or: NDArray[np.float32]) -> "Factors":
+        """Return the factors of a client of rank r, at most R, after its update of both."""
+        rank = len(a_rI)
+        return Factors(self.a_RI[:rank] + a_rI, self.b_OR[:, :rank] + b_Or)
 
     def product(self) -> Floats:
         """Return B A."""
@@ -92,6 +100,25 @@ def layers(state: State) -> list[str]:
     """Return the names of the layers both of whose factors are shared."""
     firsts = (name.removesuffix(f".{A}") for name in state if name.endswith(f".{A}"))
     return [layer for layer in firsts if f"{layer}.{B}" in state]
+
+
+def among_holders(changes: Mapping[str, Floats], layer: str, held: UpdateSet, share_K: Floats) -> None:
+    """Divide changes of factors, which are means over all clients, by the share of those that have each row of A.
+
+    Args:
+        changes: The changes by name, which are changed.
+        layer: Name of the layer.
+        held: The updates.
+        share_K: Weights of the clients, which add up to 1.
+    """
+    first_RI, second_OR = changes[f"{layer}.{A}"], changes[f"{layer}.{B}"]
+    rank_K = np.array([len(update.tensors[f"{layer}.{A}"]) for update in held.updates])
+    if (rank_K == len(first_RI)).all():
+        return
+    share_R = share_K @ (rank_K[:, None] > np.arange(len(first_RI)))
+    share_R[share_R == 0] = 1.0  # of rows that no client has the change is 0
+    first_RI /= share_R[:, None]
+    second_OR /= share_R
 
 
 def mean_product(each: list[Factors], share_K: Floats) -> Floats:

@@ -22,7 +22,8 @@ class UpdateSet:
     """The updates of a round, read some rows at a time.
 
     Rows come in float64 and of all updates, which are ordered by their clients: results depend neither on the order in
-    which updates arrived nor on which rows travel. Rows that an update leaves out are zeros.
+    which updates arrived nor on which rows travel. Rows that an update leaves out are zeros, and so is what a client
+    of a lower rank does not have of a tensor.
 
     Memory: all updates as they arrived, that is 4 bytes times K times the coordinates that a client sends, and a few
     pieces of 2 MB, or of K rows where these are larger.
@@ -58,7 +59,8 @@ class UpdateSet:
         delta = update.tensors[name]
         delta_RN = delta.reshape(_matrix(delta.shape))
         if name != TABLE or update.rows is None or order is None:
-            into_RN[:] = delta_RN[part]
+            there_RN = delta_RN[part]
+            into_RN[: there_RN.shape[0], : there_RN.shape[1]] = there_RN
             return
         low, high = np.searchsorted(update.rows, [part.start, part.stop], sorter=order)
         held = order[low:high]

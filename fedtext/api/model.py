@@ -22,6 +22,7 @@ from fedtext.evaluation.continuations import Generate, Writing
 from fedtext.layout import is_table
 from fedtext.methods import base
 from fedtext.models.language import LanguageModel
+from fedtext.models.ranks import Ranks
 from fedtext.parameters import build_network, table_rows
 from fedtext.runtime.folders import folder_of, origins_named, present
 from fedtext.runtime.threads import one_torch_thread
@@ -214,7 +215,11 @@ class Model:
         assert vocabulary is not None, "the part of a client with a vocabulary of its own has it"
         network = build_network(experiment, trained.classes, trained.clients, trained.features)
         network.eval()
-        state = {name: torch.from_numpy(np.array(value)) for name, value in {**trained.shared, **part.state}.items()}
+        held = {**trained.shared, **part.state}
+        if client is not None:
+            ranks = Ranks.of(experiment.model, experiment.seed, trained.clients)
+            held = ranks.masked(held, trained.names.index(client))
+        state = {name: torch.from_numpy(np.array(value)) for name, value in held.items()}
         rows = len(table_rows(experiment, len(vocabulary), 0))
         for name, tensor in network.named_parameters():
             if name in state:

@@ -54,6 +54,7 @@ def evaluate_client(
         evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
         own = (
             host.experiment.model.parted
+            or host.experiment.model.ranks
             or type(method).private is not Method.private
             or method.before_evaluation()
             or method.separates

@@ -27,6 +27,7 @@ from fedtext.methods import layouts
 from fedtext.methods.base import Phase
 from fedtext.methods.state import Local, Tensors, grouped
 from fedtext.models.initial_table import source_of
+from fedtext.models.ranks import Ranks
 from fedtext.parameters import build_network, table_rows, with_tables
 from fedtext.runtime.devices import to_device
 from fedtext.state.noise_key import NoiseKey, noise_key
@@ -71,6 +72,7 @@ class Host:
         check_engine(experiment, self.device.type == "cuda")
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
+        self.ranks = Ranks.of(experiment.model, experiment.seed, participants)
         self.own_rows = OwnRows(experiment, self.noise, self.rows, self.digits_V)
         self.beside = corpus.features if experiment.model.joins else 0
         self.adversaries = Adversaries(experiment, corpus, self.parts[1])
@@ -136,14 +138,14 @@ class Host:
         stack = self.workspaces.stack([len(self.clients[client].rows_R) for client in members])
         sources = self._sources(flat)
         for place, client in enumerate(members):
-            own = self.private.get(client, {})
+            own, theirs = self.private.get(client, {}), self.ranks.masked(sources, client)
             for name, tensor in stack.tensors(place).items():
                 if name in own:
                     load_into(tensor, own[name])
                 elif is_table(name):
-                    self.own_rows.load(tensor, sources, client, name, self.clients[client].rows_R)
+                    self.own_rows.load(tensor, theirs, client, name, self.clients[client].rows_R)
                 else:
-                    load_into(tensor, sources[self.method.mirrors(name) or name])
+                    load_into(tensor, theirs[self.method.mirrors(name) or name])
         return stack
 
     def rows_of(self, flat: NDArray[np.float32], client: int, name: str, rows_X: NDArray[np.int32]) -> Tensor:
@@ -183,7 +185,8 @@ class Host:
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """Return the optimization problem of these clients after they received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
-        return Problem(self.method, self.network, Received(self._received(flat), rows_R))
+        received = self.ranks.masked(self._received(flat), members[0])  # of a transformer, whose clients are no stack
+        return Problem(self.method, self.network, Received(received, rows_R))
 
     def local(self, flat: NDArray[np.float32], client: int, stack: Stack) -> Local:
         """Return the local update of a client before its first step.

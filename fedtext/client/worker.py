@@ -56,14 +56,13 @@ class Worker(Host):
     @cached_property
     def uplink(self) -> Uplink:
         """The encoder of updates."""
-        return Uplink(
-            self.experiment, self.shared, self.noise, withheld(self.experiment, self.corpus), self.adversaries.sent
-        )
+        rows = withheld(self.experiment, self.corpus)
+        return Uplink(self.experiment, self.shared, self.noise, rows, self.adversaries.sent, self.ranks)
 
     @cached_property
     def decoder(self) -> Decoder:
         """The decoder of updates, as the server has it."""
-        return Decoder(self.experiment, self.shared)
+        return Decoder(self.experiment, self.shared, ranks=self.ranks)
 
     @property
     def follows_uplink(self) -> bool:

@@ -10,10 +10,11 @@ is the server's, which puts into it what the mean of the factors lacks (``server
 """
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
@@ -56,7 +57,14 @@ class LoRA(Strict):
     """Low-rank adapters (Hu et al. 2022): W + (alpha / rank) B A in place of W, of which A and B are trained alone."""
 
     rank: int = Field(8, ge=1, description="rank of the product of both factors")
-    alpha: float = Field(16.0, gt=0, description="alpha: the product is multiplied by alpha / rank")
+    ranks: dict[PositiveInt, Annotated[float, Field(gt=0, le=1)]] | None = Field(
+        None,
+        description="clients of unequal ranks, in the place of rank: the share of the clients by rank, as in {2: 0.5, "
+        "8: 0.5}; the server has the largest rank, and who has which is a draw; null: all have rank",
+    )
+    alpha: float = Field(
+        16.0, gt=0, description="alpha: the product is multiplied by alpha / rank; of unequal ranks by the largest"
+    )
     modules: tuple[Module, ...] = Field(
         ("query", "value"),
         min_length=1,
@@ -86,6 +94,32 @@ class LoRA(Strict):
         description="keep a matrix of full rank beside the factors, for the residual of server.aggregation: lora with "
         "factors: exact; the server sends it",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _largest(cls, value: Any) -> Any:
+        """Set rank to the largest of ``ranks``. A single one is the rank of all."""
+        ranks = value.get("ranks") if isinstance(value, dict) else None
+        if not isinstance(ranks, dict) or not (numbers := [rank for rank in ranks if str(rank).isdecimal()]):
+            return value  # if it is wrong, the field says so
+        alone = {"ranks": None} if list(ranks.values()) == [1] else {}
+        return {"rank": max(map(int, numbers))} | value | alone
+
+    @field_validator("ranks")
+    @classmethod
+    def _whole(cls, value: dict[int, float] | None) -> dict[int, float] | None:
+        if value is not None and abs(sum(value.values()) - 1) > 1e-6:
+            raise ValueError(f"the shares add up to {sum(value.values()):g}: they are to add up to 1")
+        return value
+
+    @model_validator(mode="after")
+    def _in_its_place(self) -> "LoRA":
+        if self.ranks and self.rank != max(self.ranks):
+            raise ValueError(
+                f"ranks: the largest is {max(self.ranks)}, and rank, in the place of which they are, is {self.rank}: "
+                f"leave rank out, or set it to {max(self.ranks)}"
+            )
+        return self
 
     @field_validator("modules")
     @classmethod
@@ -133,6 +167,15 @@ class Adapter(Strict):
     def keeps(self, parameter: str) -> bool:
         """Whether this parameter stays with each client."""
         return self.parted and parameter.endswith(f".{B}")
+
+    @property
+    def ranks(self) -> Mapping[int, float]:
+        """The shares of clients by rank, if these are unequal; otherwise empty."""
+        return (self.lora.ranks if self.lora else None) or {}
+
+    def rank_axis(self, parameter: str) -> int | None:
+        """Return the axis of a parameter whose length is the rank; None: there is none."""
+        return 0 if parameter.endswith(f".{A}") else 1 if parameter.endswith(f".{B}") else None
 
 
 class LoRALinear(nn.Module):

@@ -4,7 +4,7 @@ Legend: B batch, D embedding, F features, C classes.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -103,6 +103,15 @@ class ModelConfig(Strict, ABC):
     def keeps(self, parameter: str) -> bool:
         """Whether this parameter stays with each client, whatever the method."""
         return False
+
+    @property
+    def ranks(self) -> Mapping[int, float]:
+        """The ranks of clients, each with the share of clients that have it; empty: all have the whole model."""
+        return {}
+
+    def rank_axis(self, parameter: str) -> int | None:
+        """Return the axis of a parameter of which a client of rank r has the first r entries; None: it has all."""
+        return None
 
     def width(self, features: int) -> int:
         """Return F, the width of the encoder's output, if texts have this number of features beside their words."""

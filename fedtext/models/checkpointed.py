@@ -143,6 +143,13 @@ class TransformerConfig(ModelConfig):
     def keeps(self, parameter: str) -> bool:
         return self.adapter is not None and self.adapter.keeps(parameter)
 
+    @property
+    def ranks(self) -> Mapping[int, float]:
+        return self.adapter.ranks if self.adapter else {}
+
+    def rank_axis(self, parameter: str) -> int | None:
+        return self.adapter.rank_axis(parameter) if self.adapter else None
+
 
 def settings(config: TransformerConfig) -> Any:
     """Return the configuration of the package transformers for a model.

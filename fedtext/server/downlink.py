@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE, Layout
+from fedtext.models.ranks import ALIKE, Ranks
 from fedtext.parameters import table_rows
 from fedtext.server.fleet import ClientInfo
 from fedtext.wire import encoding
@@ -16,10 +17,17 @@ class Downlink:
         experiment: The experiment.
         received: The layout of the broadcast, tables with all rows.
         cohort: Function that returns the ids of a round's clients.
+        ranks: What each client receives of the tensors.
     """
 
-    def __init__(self, experiment: Experiment, received: Layout, cohort: Callable[[int], Sequence[int]]) -> None:
-        self.experiment, self.received, self.cohort = experiment, received, cohort
+    def __init__(
+        self,
+        experiment: Experiment,
+        received: Layout,
+        cohort: Callable[[int], Sequence[int]],
+        ranks: Ranks = ALIKE,
+    ) -> None:
+        self.experiment, self.received, self.cohort, self.ranks = experiment, received, cohort, ranks
         self.took_part: dict[int, int] = {}  # the last round of each client, of the first ``drawn``
         self.drawn = 0
 
@@ -44,15 +52,16 @@ class Downlink:
         for one in range(self.drawn + 1, round_) if unsent else ():
             self.took_part |= dict.fromkeys(self.cohort(one), one)
             self.drawn = one
-        sizes: dict[tuple[int, frozenset[str]], int] = {}  # by rows of the table, and what a client knows
+        # by rows of the table, what a client knows, and its rank
+        sizes: dict[tuple[int, frozenset[str], int | None], int] = {}
         total = 0
         for client in clients:
             known = frozenset(
                 name for name, changed in earlier.items() if not changed or self.took_part.get(client.id, 0) > changed
             )
-            alike = self._rows(client), known
+            alike = self._rows(client), known, self.ranks.rank(client.id)
             if alike not in sizes:
-                shapes = self.received.with_rows(alike[0]).shapes
+                shapes = self.ranks.shapes(self.received.with_rows(alike[0]).shapes, client.id)
                 sizes[alike] = encoding.encoded_size({n: shape for n, shape in shapes.items() if n not in known})
             total += sizes[alike]
         return total

@@ -19,6 +19,7 @@ from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
 from fedtext.methods import layouts
+from fedtext.models.ranks import Ranks
 from fedtext.records import RoundRecord
 from fedtext.server import repeats
 from fedtext.server.aggregation import Summation, weighed
@@ -67,7 +68,8 @@ class Federation(Generic[FleetT]):
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
-        self.decoder = Decoder(experiment, self.layout, bool(experiment.server.secure_aggregation))
+        ranks = Ranks.of(experiment.model, experiment.seed, len(fleet.clients))
+        self.decoder = Decoder(experiment, self.layout, bool(experiment.server.secure_aggregation), ranks)
         self.summation = Summation(experiment, self.decoder.sent, fleet.clients.samples)
         self.names = fleet.clients.names
         self.trainees = trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
@@ -90,7 +92,7 @@ class Federation(Generic[FleetT]):
         self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise, kept)
         self.canaries = CanaryAudit(experiment, len(trainees), fleet.noise, self.layout, fleet.withheld, kept)
         received = layouts.received(experiment.method, self.layout, experiment.uplink)
-        self.downlink = Downlink(experiment, received, self._took_part)
+        self.downlink = Downlink(experiment, received, self._took_part, ranks)
         if len(self.history) > experiment.training.rounds:
             raise UserError(
                 f"training.rounds: {len(self.history)} rounds are completed, more than {experiment.training.rounds}: "

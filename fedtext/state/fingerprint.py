@@ -43,7 +43,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "model": {"projection": False},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
-    "model.adapter.lora": {"checkpoint": None, "blocks": None},
+    "model.adapter.lora": {"checkpoint": None, "blocks": None, "ranks": None},
     "server.noise.mechanism": {"coefficients": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }

@@ -7,6 +7,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.methods import layouts
+from fedtext.models.ranks import ALIKE, Ranks
 from fedtext.wire import encoding
 
 
@@ -17,26 +18,29 @@ class Decoder:
         experiment: The experiment.
         layout: The shared tensors, tables with all rows.
         integers: Whether payloads have integers of secure aggregation, which nothing is reversed in.
+        ranks: What each client has of them.
 
     Attributes:
         sent: The layout of an update, with the tensors that the method and mechanisms send beside it.
         extras: Shapes of those of the method.
     """
 
-    def __init__(self, experiment: Experiment, layout: Layout, integers: bool = False) -> None:
-        self.experiment, self.layout, self.integers = experiment, layout, integers
+    def __init__(self, experiment: Experiment, layout: Layout, integers: bool = False, ranks: Ranks = ALIKE) -> None:
+        self.experiment, self.layout, self.integers, self.ranks = experiment, layout, integers, ranks
         self.sent = layouts.sent(experiment.method, layout, experiment.uplink)
         self.extras = layouts.extras(experiment.method, layout)
 
     @property
     def coordinates(self) -> int:
-        """Number of coordinates that a client sends, counting parameters that it sends in some rounds only."""
+        """Number of coordinates that a client sends, counting parameters that it sends in some rounds only. Of unequal
+        ranks it is that of the largest."""
         return layouts.coordinates(self.sent, self.experiment.model.fixes)
 
-    def shapes(self, round_: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the tensors of a payload in this round."""
+    def shapes(self, round_: int, client: int = 0) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the tensors of a client's payload in this round."""
         shared_in = self.experiment.shared_in
-        shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)} | self.extras
+        shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)}
+        shapes = self.ranks.shapes(shapes, client) | self.extras
         if self.integers:
             return shapes
         for mechanism in self.experiment.uplink:
@@ -55,7 +59,7 @@ class Decoder:
         Raises:
             ValueError: It is not a payload of the tensors that are expected.
         """
-        update = encoding.decode(payload, client, self.shapes(round_), self._kind)
+        update = encoding.decode(payload, client, self.shapes(round_, client), self._kind)
         return update if self.integers else self._restored(update, flat)
 
     def restored(self, update: Update, flat: NDArray[np.float32], round_: int) -> Update:
@@ -69,7 +73,7 @@ class Decoder:
         Raises:
             ValueError: These are not the tensors that are expected.
         """
-        expected = self.shapes(round_)
+        expected = self.shapes(round_, update.client)
         if update.tensors.keys() != expected.keys():
             raise ValueError(f"it sends tensors {sorted(update.tensors)} where {sorted(expected)} are expected")
         for name, tensor in update.tensors.items():
@@ -90,7 +94,7 @@ class Decoder:
     def _restored(self, update: Update, flat: NDArray[np.float32]) -> Update:
         """Reverse the uplink's mechanisms."""
         uplink = self.experiment.uplink
-        received: dict[str, NDArray[np.float32]] = self.layout.views(flat)
+        received: dict[str, NDArray[np.float32]] = self.ranks.held(self.layout.views(flat), update.client)
         received |= {name: np.zeros(shape, np.float32) for name, shape in self.extras.items()}
         tensors = dict(update.tensors)
         if update.rows is not None:

@@ -13,6 +13,7 @@ from fedtext.layout import TABLE, Layout, not_finite
 from fedtext.mechanisms.base import Tensors, steps
 from fedtext.messages import Update
 from fedtext.methods import layouts
+from fedtext.models.ranks import ALIKE, Ranks
 from fedtext.state.noise_key import NoiseKey
 
 
@@ -26,6 +27,7 @@ class Uplink:
         withheld: Rows of the table that are not sent; if all rows are, they are sent as unchanged. None: there are
             none.
         sent: What a client, by its id, sends in a round instead of its update; None: every client sends that.
+        ranks: What each client has of the shared tensors.
     """
 
     def __init__(
@@ -35,9 +37,10 @@ class Uplink:
         noise: NoiseKey,
         withheld: NDArray[np.int64] | None = None,
         sent: Callable[[Tensors, int, int], Tensors] | None = None,
+        ranks: Ranks = ALIKE,
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
-        self.sent = sent
+        self.sent, self.ranks = sent, ranks
         self.down = layouts.received(experiment.method, layout, experiment.uplink)
         self.asked = [name for mechanism in experiment.uplink for name in mechanism.asks]
         self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
@@ -71,8 +74,8 @@ class Uplink:
             return None, {}
         held = self._held(data)
         rows = data.rows_R[held]
-        received = self.received(flat, round_)
-        delta = self._delta(received, parameters, held, rows)
+        received = self.ranks.held(self.received(flat, round_), data.id)
+        delta = self._delta(received, self.ranks.held(parameters, data.id), held, rows)
         self._add_extras(extras or {}, delta, received, data)
         if self.asked:
             broadcast = self.down.views(flat)

@@ -29,6 +29,7 @@ from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.fedtext.aggregations.test_aggregations import CONFIGURED
 from tests.loops import nonempty
 from tests.outcomes import final, seen
@@ -297,11 +298,13 @@ def test_clients_that_begin_by_the_simulated_clock_are_the_same_in_actors() -> N
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
-    """One that takes sums, the same with adversaries who collude, and one that compares updates; the others read the
-    same updates in the same order."""
+    """One that takes sums, the same with adversaries who collude, one that compares updates, and one of updates of
+    unequal ranks; the others read the same updates in the same order."""
     colluding = {"adversaries": {"fraction": 0.3, "attack": "little_is_enough"}}
-    for name, more in (("norm_bounded", {}), ("norm_bounded", colluding), ("multi-krum", {})):
-        experiment = tiny.experiment(training=THREE, server={"aggregation": CONFIGURED[name]}, **more)
+    unequal = {"model": SCRATCH | {"adapter": {"lora": {"ranks": {1: 0.4, 2: 0.4, 4: 0.2}}}}}
+    configured = CONFIGURED | {"lora": {"lora": {"factors": "svd"}}}
+    for name, more in (("norm_bounded", {}), ("norm_bounded", colluding), ("multi-krum", {}), ("lora", unequal)):
+        experiment = tiny.experiment(training=THREE, server={"aggregation": configured[name]}, **more)
         federation = in_actors(experiment)
         fleet, rounds, folded = federation.fleet, [], []
         for record in nonempty(federation.run()):

@@ -10,6 +10,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "aggregations/norms": ("fedatt", "aggregations"),
     "aggregations/update_set": ("aggregations",),
     "aggregations/trimmed_mean": ("aggregations", "aggregation_keys"),
+    "models/ranks": ("ranks",),
     "methods/apfl": ("declared", "by_hand", "methods", "personal_models"),
     "methods/copies": ("by_hand", "methods", "personal_models", "declared"),
     "methods/ditto": ("declared", "by_hand", "methods", "personal_models"),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.adversaries import Collusion
 from fedtext.aggregations.lora import LoRA
 from fedtext.layout import TABLE
 from fedtext.methods.base import Method
@@ -65,4 +66,34 @@ def factors(e: "Settings") -> Iterator[str]:
         )
 
 
-RULES = (embedding, factors)
+def ranks(e: "Settings") -> Iterator[str]:
+    """Check that the server combines factors of unequal ranks, and that nothing else needs all of them."""
+    adapter, aggregation = _adapter(e), e.aggregation
+    if not adapter or not adapter.lora or not adapter.ranks:
+        return
+    key, lora, method = "model.adapter.lora.ranks", adapter.lora, e.method
+    if lora.train == "b" or lora.share == "a":
+        told = "train: b" if lora.train == "b" else "share: a"
+        yield (
+            f"{key}: a client has some rows of A and columns of B, and with {told} clients send one factor alone: "
+            "leave out one of them"
+        )
+        return
+    if not isinstance(aggregation, LoRA) or aggregation.factors == "exact":
+        yield (
+            f"{key}: factors of unequal ranks are combined by server.aggregation: {{lora: {{factors: svd}}}}, or mean: "
+            "set it"
+        )
+    if method.has_hooks() or method.sends_state or type(method).server_step is not Method.server_step:
+        yield (f"{key}: method {method.name} has a state beside the parameters, of one rank: use another method")
+    if e.training.dp_sgd:
+        yield f"{key}: training.dp_sgd adds noise also to factors that a client does not have: leave out one of them"
+    if e.adversaries and isinstance(e.adversaries.attack, Collusion):
+        yield f"{key}: {e.adversaries.attack.name} computes with updates of one size: use another attack"
+    if e.audits:
+        yield f"{key}: audits compare updates of one size: leave out one of them"
+    if e.privacy.canaries:
+        yield f"{key}: privacy.canaries are clients beyond those that have ranks: leave out one of them"
+
+
+RULES = (embedding, ranks, factors)

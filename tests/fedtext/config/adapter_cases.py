@@ -5,6 +5,8 @@ from typing import Any
 from fedtext.config.compatibility import adapters, audits, evaluation
 from tests.checkpoints import SCRATCH
 
+RANKS = {2: 0.5, 4: 0.5}
+SVD = {"aggregation": {"lora": {"factors": "svd"}}}
 EXACT = {"aggregation": {"lora": {"factors": "exact"}}}
 
 
@@ -69,6 +71,54 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         "fedavg",
         {"model": _adapted(share="a"), "audits": ["membership"]},
         "share: a shares no complete encoder",
+    ),
+    (adapters.ranks, "fedavg", {"model": _adapted(ranks=RANKS)}, r"combined by server.aggregation: {lora: {factors"),
+    (
+        adapters.ranks,
+        "fedavg",
+        {"model": _adapted(ranks=RANKS, residual=True), "server": EXACT},
+        r"combined by server.aggregation: {lora: {factors: svd}}, or mean: set it",
+    ),
+    (
+        adapters.ranks,
+        "fedavg",
+        {"model": _adapted(ranks=RANKS, train="b"), "server": SVD},
+        "with train: b clients send one factor alone",
+    ),
+    (
+        adapters.ranks,
+        "fedavg",
+        {"model": _adapted(ranks=RANKS, share="a"), "server": SVD},
+        "with share: a clients send one factor alone",
+    ),
+    (adapters.ranks, "scaffold", {"model": _adapted(ranks=RANKS), "server": SVD}, "method scaffold has a state beside"),
+    (
+        adapters.ranks,
+        "fedavg",
+        {"model": _adapted(ranks=RANKS), "server": SVD, "training": {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}}},
+        "training.dp_sgd adds noise also to factors that a client does not have",
+    ),
+    (
+        adapters.ranks,
+        "fedavg",
+        {
+            "model": _adapted(ranks=RANKS),
+            "server": SVD,
+            "adversaries": {"fraction": 0.4, "attack": "little_is_enough"},
+        },
+        "little_is_enough computes with updates of one size",
+    ),
+    (
+        adapters.ranks,
+        "fedavg",
+        {"model": _adapted(ranks=RANKS), "server": SVD, "audits": ["membership"]},
+        "audits compare updates of one size",
+    ),
+    (
+        adapters.ranks,
+        "fedavg",
+        {"model": _adapted(ranks=RANKS), "server": SVD, "privacy": {"canaries": {}}},
+        "privacy.canaries are clients beyond those that have ranks",
     ),
     (
         adapters.factors,

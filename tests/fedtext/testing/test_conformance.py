@@ -47,6 +47,9 @@ SMALL: dict[str, dict[str, Any]] = {
 RECURRENT = {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}
 BEFORE: dict[str, list[Any]] = {"gaussian": [Clip(norm=0.5)], "randomized_response": [Quantize()]}
 MECHANISM_KEYS: dict[str, dict[str, Any]] = {"project": {"d1": 2, "d2": 4}, "clip": {"norm": 0.5}}
+AGGREGATION_SECTIONS: dict[str, dict[str, Any]] = {
+    "lora": {"model": {"name": "transformer", "adapter": {}} | SMALL["transformer"]},
+}
 AUDIT_KEYS: dict[str, dict[str, Any]] = {
     "word_relations": {"words": ["w3", "w9", "w20"], "top": 4},
     "span_inversion": {"budget": 2_000},
@@ -70,7 +73,7 @@ def test_mechanisms(name: str) -> None:
 @pytest.mark.parametrize("name", slow_but(AGGREGATIONS, "mean", "median", "attention"))
 def test_aggregations(name: str) -> None:
     keys: dict[str, Any] = {"norm_bounded": {"norm": 0.05}, "trimmed_mean": {"share": 0.2}}.get(name, {})
-    check_aggregation(AGGREGATIONS[name](**keys))
+    check_aggregation(AGGREGATIONS[name](**keys), **AGGREGATION_SECTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize("name", MODELS)
