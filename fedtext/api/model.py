@@ -13,6 +13,7 @@ from torch import nn
 
 from fedtext.api.predictions import NextWords, Prediction
 from fedtext.client.texts import texts_of
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.encoding import cleaned, rows_of
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
@@ -213,7 +214,7 @@ class Model:
         part = self._part(client)
         vocabulary = trained.vocabulary if part.vocabulary is None else part.vocabulary
         assert vocabulary is not None, "the part of a client with a vocabulary of its own has it"
-        network = build_network(experiment, trained.classes, trained.clients, trained.features)
+        network = build_network(_without_store(experiment), trained.classes, trained.clients, trained.features)
         network.eval()
         held = {**trained.shared, **part.state}
         if client is not None:
@@ -271,6 +272,15 @@ def _checked(texts: Any) -> list[str]:
 def _some(names: Sequence[str], most: int = 8) -> str:
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _without_store(experiment: Experiment) -> Experiment:
+    """Return the experiment with a model that stores no outputs of fixed layers: a text is seldom predicted twice."""
+    adapter = getattr(experiment.model, "adapter", None)
+    if adapter is None:
+        return experiment
+    model = experiment.model.model_copy(update={"adapter": adapter.model_copy(update={"cache_mb": 0.0})})
+    return experiment.model_copy(update={"model": model})
 
 
 def _fill(network: nn.Module, state: dict[str, Any], rows: int) -> None:

@@ -136,7 +136,8 @@ class Adapter(Strict):
     cache_mb: float = Field(
         256.0,
         ge=0,
-        description="MB in each process for the outputs of blocks before the adapted ones; results do not depend on it",
+        description="MB of each encoder in a process for the outputs of blocks before the adapted ones; results do not "
+        "depend on it",
     )
 
     def fixed(self, blocks: int) -> int:

