@@ -111,7 +111,7 @@ def variants(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[s
         return {"ours": (w2.ours(w2.corpus(None), str(device)), 1)}
     if name == "W3":
         return {
-            kind: (w3.ours(w3.corpus(None), device=device, directions=directions), 1)
+            kind: (w3.ours(w3.W3.corpus(None), device=device, directions=directions), 1)
             for kind, directions in (("reference", None), ("cells", 1))
         }
     task, found = TASKS[name], {}

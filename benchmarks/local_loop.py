@@ -1,22 +1,25 @@
-"""The local training loop against a plain torch loop, as paired CPU time: W1 to W4, one thread.
+"""The local training loop against a plain torch loop, as paired CPU time: W1 to W5, one thread.
 
   W1  KTEPS: embedding 50,000 x 200, BiGRU 64, masked mean, MLP; SGD with momentum; batch 8; also with clients stacked
   W1L  the same with a BiLSTM
   W2  RR-LDP: bag of 5,000 buckets, dense 100-50-25, Adam, 250 texts in batches of 32, then one-bit randomised response
   W3  FedAtt: tied GRU language model, 300 units, vocabulary 10,000, 20 sentences of 35 words; SGD with momentum
   W4  FedeVocab: embedding 50,000 x 300, BiLSTM 300, masked mean, MLP; Adam; batch 32
+  W5  StackOverflow (Reddi et al. 2020): tied language model, embedding 96, LSTM 670, projection 96, vocabulary 10,000,
+      16 sentences of 20 words; SGD
 
-All run on synthetic texts (Zipf's law over the vocabulary, about 120 words, at most 200; W3 on sentences of 36), or
-with --data on real ones: W1 and W4 on the first clients of FDU-MTL, W2 on whole IMDB reviews with their words hashed,
-W3 on WikiText-2 or else Penn Treebank.
+All run on synthetic texts (Zipf's law over the vocabulary, about 120 words, at most 200; W3 and W5 on sentences of 36
+and 21), or with --data on real ones: W1 and W4 on the first clients of FDU-MTL, W2 on whole IMDB reviews with their
+words hashed, W3 and W5 on WikiText-2 or else Penn Treebank.
 
 ``naive`` is a straightforward loop: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
-gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product of torch (W1 and
-W4); ``floor, native`` that of the same products in models/native.c, which is faster where torch's library does not use
-the whole width of the processor's vectors. ms
-are per client and batch, of W2 per client: a local epoch and its randomised response; wall ms are medians. Samples are
-texts, of W3 sentences. Variants alternate, with ``--steps`` batches (W2: clients) in each repetition; ratios are of CPU
-time, within each repetition. Memory is the peak of this process (RSS) with all variants and texts of a workload.
+gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product of torch (not W2);
+``floor, step by step`` has the recurrent one of W3 and W5 as one product for each word of a sentence; ``floor, native``
+is that of the same products in models/native.c, which is faster where torch's library does not use the whole width of
+the processor's vectors. ms are per client and batch, of W2 per client: a local epoch and its randomised response; wall
+ms are medians. Samples are texts, of W3 and W5 sentences. Variants alternate, with ``--steps`` batches (W2: clients) in
+each repetition; ratios are of CPU time, within each repetition. Memory is the peak of this process (RSS) with all
+variants and texts of a workload.
 """
 
 import argparse
@@ -95,9 +98,11 @@ def reviews(data: Path | None) -> list[ClientData]:
     return [synthetic.client(number, TEXTS, VOCABULARY) for number in range(16)]
 
 
-CORPORA: dict[str, Callable[[Path | None], Any]] = {"W2": w2.corpus, "W3": w3.corpus}
+LANGUAGE = {"W3": w3.W3, "W5": w3.W5}
+CORPORA: dict[str, Callable[[Path | None], Any]] = {"W2": w2.corpus, **{n: task.corpus for n, task in LANGUAGE.items()}}
 CORPORA |= dict.fromkeys(TASKS, reviews)
-SAMPLES = {name: task.batch for name, task in TASKS.items()} | {"W2": w2.TEXTS, "W3": w3.BATCH}
+SAMPLES = {name: task.batch for name, task in TASKS.items()} | {"W2": w2.TEXTS}
+SAMPLES |= {name: task.batch for name, task in LANGUAGE.items()}
 
 
 def engine(task: Task, name: str, clients: list[ClientData], device: torch.device = CPU) -> Run:
@@ -199,7 +204,7 @@ def floor(task: Task, client: ClientData, product: Callable[[Tensor, Tensor], Te
 def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
     """Return each variant's loop, with the number of clients that it trains at a time."""
     if name not in TASKS:
-        made = {"W2": w2, "W3": w3}[name].variants(corpus)
+        made = w3.variants(corpus, task=LANGUAGE[name]) if name in LANGUAGE else w2.variants(corpus)
         return {key: (run, 1) for key, run in made.items()}
     clients: list[ClientData] = corpus
     task = TASKS[name]
@@ -226,7 +231,7 @@ def native_product(left: Tensor, right: Tensor) -> Tensor:
     return sums
 
 
-STEPS = {"W1": 30, "W1L": 30, "W2": 5, "W3": 5, "W4": 3}
+STEPS = {"W1": 30, "W1L": 30, "W2": 5, "W3": 5, "W4": 3, "W5": 8}
 
 
 def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:

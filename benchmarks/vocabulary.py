@@ -20,9 +20,9 @@ SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 33_000)
 
 def products(vocabulary: int) -> Callable[[int], None]:
     """Return a loop of the three products of a step's softmax: logits, and the gradients of both factors."""
-    tokens = w3.BATCH * (w3.TOKENS - 1)
+    tokens, width = w3.W3.inputs, w3.W3.config.hidden
     hidden, weight, logits = (
-        torch.randn(shape) for shape in ((tokens, w3.WIDTH), (vocabulary, w3.WIDTH), (tokens, vocabulary))
+        torch.randn(shape) for shape in ((tokens, width), (vocabulary, width), (tokens, vocabulary))
     )
 
     def run(steps: int) -> None:
@@ -44,8 +44,8 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = []
     for size in arguments.sizes:
-        data = w3.corpus(None, size)
-        runs = w3.variants(data, size) | {"products": products(size)}
+        made = w3.variants(w3.W3.corpus(None, size), size)
+        runs = {"naive": made["naive"], "ours": made["ours"], "products": products(size)}
         times = in_turns({name: (run, 1) for name, run in runs.items()}, arguments.steps, arguments.turns)
         rows.append(
             {

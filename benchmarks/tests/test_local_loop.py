@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import local_loop, w2, w3
 from benchmarks.tests.tables import save
@@ -66,15 +67,32 @@ def test_a_run_on_real_texts(capsys: pytest.CaptureFixture[str]) -> None:
     assert [len(client.train) for client in clients] == [250] * 10
     assert all(nonempty(client.train.labels_N.mean() == 0.5 for client in clients))
     assert min(np.diff(client.train.offsets).min() for client in clients) > 0
-    batches = w3.corpus(data)
+    batches = w3.W3.corpus(data)
     assert batches.shape[1:] == (20, 36)
     assert (batches[1:, :, 0] == batches[:-1, :, -1]).all()
     assert batches.max() == w3.VOCABULARY - 1
     rows = local_loop.main(["W2", "W3", "--data", str(data), "--turns", "1", "--steps", "1"])
     assert [(row["workload"], row["variant"]) for row in rows] == [
-        (workload, variant) for workload in ("W2", "W3") for variant in ("naive", "ours")
+        *(("W2", variant) for variant in ("naive", "ours")),
+        *(("W3", variant) for variant in ("naive", "ours", "floor", "floor, step by step")),
     ]
     for row in nonempty(rows):
         assert row["texts"] == f"of {data}"
+        if row["variant"].startswith("floor"):
+            continue
         assert row["samples / s"] == pytest.approx(1000 * local_loop.SAMPLES[row["workload"]] / row["wall ms"])
     assert "wall ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["W3", "W5"])
+def test_the_loops_of_language_models_train_the_same_model(name: str) -> None:
+    """The plain network has the same logits as ours, and each loop trains."""
+    task = local_loop.LANGUAGE[name]
+    data, words = task.corpus(None, 60)[:3], 60
+    plain, network = w3.Plain(task.config, words), task.network(words)
+    plain.load_state_dict(network.state_dict(), strict=False)
+    logits = plain(torch.from_numpy(data[0][:, :-1]))
+    assert torch.allclose(logits, network.logits(network.hidden(torch.from_numpy(data[0][:, :-1]))), atol=1e-5)
+    assert task.inputs == data[0][:, 1:].size
+    for run in nonempty(w3.variants(data, words, task).values()):
+        run(2)
