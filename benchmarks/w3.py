@@ -3,9 +3,9 @@
 W3: FedAtt's tied GRU of 300 units over 10,000 words; 20 sentences of 36 tokens (35 inputs and 35 targets). W5: the
 StackOverflow task of Reddi et al. 2020: embedding 96, LSTM of 670 units, projection to 96, 10,000 words; 16 sentences
 of 20 words and their end. SGD, W3 with momentum. The words are synthetic (Zipf's law), or those of WikiText-2 or Penn
-Treebank (real.py). ``naive`` is a straightforward loop: torch's recurrent layer on the padded batch, a linear layer that
-shares the embedding's weights, cross entropy of all logits, torch's optimizer with its defaults. ``ours`` is fedtext's
-model and training.
+Treebank (real.py). ``naive`` is a straightforward loop: torch's recurrent layer on the padded batch, a linear layer
+that shares the embedding's weights, cross entropy of all logits, torch's optimizer with its defaults. ``ours`` is
+fedtext's model and training.
 """
 
 from collections.abc import Callable
