@@ -62,6 +62,12 @@ def _small(content: dict[str, Any]) -> dict[str, Any]:
     return content | changed | {"training": training, "baselines": baselines}
 
 
+def of_file(name: str, *overrides: str) -> Given:
+    """One of the experiments that come with the platform on a small corpus, with overrides."""
+    content = _small(yaml.safe_load((SPACES / name).read_text()))
+    return Given(yaml.safe_dump(content).encode(), overrides)
+
+
 def drawn(draw: random.Random) -> Given:
     """An experiment with a mutation of its keys, of its text or of its overrides."""
     tree = copy.deepcopy(draw.choice(seeds()))

@@ -119,7 +119,7 @@ def test_a_round_of_flexlora_is_its_brute_force_computation() -> None:
     """And the first r rows and columns, which a client of rank r receives, are the best approximation of that rank."""
     run, found = rounds("svd")
     rank_K = assigned(SHARES, run.experiment.seed, 5)
-    for before, after, updates, metrics, _ in found:
+    for before, after, updates, metrics, _ in nonempty(found):
         total = sum(update.samples for update in updates.values())
         for layer in nonempty(layers(after)):
             mean = torch.zeros(8, 8, dtype=torch.float64)
@@ -141,7 +141,7 @@ def test_a_round_of_flexlora_is_its_brute_force_computation() -> None:
 def test_each_row_has_the_mean_of_the_clients_that_have_it() -> None:
     run, found = rounds("mean")
     rank_K = assigned(SHARES, run.experiment.seed, 5)
-    for before, after, updates, _, _ in found:
+    for before, after, updates, _, _ in nonempty(found):
         for layer in nonempty(layers(after)):
             for row in range(4):
                 among = [update for client, update in updates.items() if rank_K[client] > row]
@@ -183,13 +183,13 @@ def test_no_step_moves_what_a_client_does_not_have(method: str) -> None:
     for _ in nonempty(run.run()):
         pass
     host = run.fleet.worker
-    for client, rank in enumerate(assigned(SHARES, run.experiment.seed, 5).tolist()):
+    for client, rank in nonempty(enumerate(assigned(SHARES, run.experiment.seed, 5).tolist())):
         phase = host.method.phases(1)[-1]
         stack = host.stack(run.flat, [client])
         host.run(phase, stack, run.flat, [client], 1)
         factors = {name: tensor for name, tensor in stack.tensors(0).items() if name.endswith((A, B))}
         assert len(factors) == (16 if method == "ditto" else 8)
-        for name, tensor in factors.items():
+        for name, tensor in nonempty(factors.items()):
             held = tensor.movedim(1 if name.endswith(B) else 0, 0)
             assert held[:rank].abs().sum() > 0
             assert not held[rank:].any()
@@ -277,5 +277,5 @@ def test_a_saved_adapter_has_the_largest_rank_and_a_clients_model_its_own(tmp_pa
     assert {min(tensor.shape) for tensor in factors.values()} == {4}
     model, texts = Model.load(tmp_path / "model"), [" ".join(corpus.vocabulary[2:9])]
     whole, rank_K = model.predict(texts), assigned(SHARES, made.seed, 5)
-    for client, rank in enumerate(rank_K.tolist()):
+    for client, rank in nonempty(enumerate(rank_K.tolist())):
         assert (model.predict(texts, client=f"client{client}") == whole) == (rank == 4)
