@@ -149,7 +149,8 @@ def compare(
                 result.failure = str(error)
                 print(f"  {system}: {error}", file=sys.stderr, flush=True)
                 continue
-            print(f"  turn {turn + 1}, {system}: {result.figures()['round_s'][-1]:.3g} s a round", file=sys.stderr)
+            seconds, cpu = (result.figures()[name][-1] for name in ("round_s", "cpu_round_s"))
+            print(f"  turn {turn + 1}, {system}: {seconds:.3g} s a round, {cpu:.3g} CPU s", file=sys.stderr, flush=True)
     return list(results.values())
 
 
