@@ -28,7 +28,9 @@ from fedtext.state.noise_key import NoiseKey
 
 CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
 CALL_BYTES = 32_000_000  # largest total of the replies to one call
-WORTH_MOVING = 0.85  # clients move if the slowest actor's time falls to this fraction
+# Clients move if the slowest actor's time falls to this fraction, and by so many seconds: states and texts are moved,
+# and outputs of layers that never change are computed again.
+WORTH_MOVING, MOVE_SECONDS = 0.85, 0.1
 
 
 class RayFleet:
@@ -249,14 +251,15 @@ class RayFleet:
     def balance(self) -> None:
         """Move clients, with their private state, so that the actors' times of the last local updates are even.
 
-        Every round begins with it. Nothing moves unless the slowest actor gains enough (``WORTH_MOVING``).
+        Every round begins with it. Nothing moves unless the slowest actor gains enough (``WORTH_MOVING``,
+        ``MOVE_SECONDS``).
         """
         if isinstance(self.home, Dealt) or len(self.seconds) < len(self.clients):
             return
         new = assign(self.seconds, len(self.actors), self.block)
         old = self._by_actor(range(len(self.clients)))
         longest_new, longest_old = (max(sum(self.seconds[c] for c in m) for m in hosted) for hosted in (new, old))
-        if longest_new > WORTH_MOVING * longest_old:
+        if longest_new > min(WORTH_MOVING * longest_old, longest_old - MOVE_SECONDS):
             return
         there = homes(new)
         leaving = [[client for client in members if there[client] != self.home[client]] for members in old]

@@ -132,8 +132,11 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         for record in nonempty(federation.run()):
             accuracies.append(seen(record))
             assert fleet.folding == (list(range(actors)) if record.round > 1 else [])
-            fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
             hosted = dict(fleet.home)
+            fleet.seconds = {c: 0.01 if fleet.home[c] == 0 else 0.001 for c in range(16)}
+            fleet.balance()
+            assert hosted == fleet.home, "a move costs more than it gains"
+            fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
             fleet.balance()
             assert (hosted != fleet.home) == (actors == 2)
         assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected[:3]
