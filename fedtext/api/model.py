@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
+from fedtext.api import export
 from fedtext.api.predictions import NextWords, Prediction
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
@@ -22,6 +23,7 @@ from fedtext.evaluation.classes import BATCH
 from fedtext.evaluation.continuations import Generate, Writing
 from fedtext.layout import is_table
 from fedtext.methods import base
+from fedtext.models.causal import CausalNetwork
 from fedtext.models.language import LanguageModel
 from fedtext.models.ranks import Ranks
 from fedtext.parameters import build_network, table_rows
@@ -78,6 +80,27 @@ class Model:
             UserError: It cannot be written.
         """
         model_folder.write(self.trained, Path(folder).expanduser())
+
+    def export(self, folder: str | Path, client: str | None = None) -> None:
+        """Write a causal language model in the format of the package transformers, with its tokenizer.
+
+        ``AutoModelForCausalLM.from_pretrained(folder)`` and ``AutoTokenizer.from_pretrained(folder)`` read it. Adapters
+        are merged into the weights.
+
+        Args:
+            folder: The folder. An exported model that is there is replaced.
+            client: Name of the client whose personal model is exported; None: the shared model.
+
+        Raises:
+            UserError: It is another model, or the folder cannot be written.
+        """
+        export.check(self.experiment)
+        bound = self._bind(client)
+        network = bound.model.network
+        assert isinstance(network, CausalNetwork)
+        rows = table_rows(self.experiment, len(bound.vocabulary), 0)
+        entries = [bound.vocabulary[row] for row in rows]
+        export.write(network, self.experiment, entries, self.trained.tokenizer, Path(folder).expanduser())
 
     @property
     def labels(self) -> tuple[str, ...]:

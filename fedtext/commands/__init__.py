@@ -47,6 +47,7 @@ COMMANDS = {
         Command("corpora", "look", "statistics of an experiment's corpus, by client, and its problems"),
         Command("report", "look", "a page with plots, and tables for papers, of a run or a sweep"),
         Command("predict", "use", "labels or next words of texts, by a trained model", "fedtext.commands.predict"),
+        Command("export", "use", "a causal language model for the package transformers", "fedtext.commands.export"),
         Command("cp", "use", "copy an experiment to edit it", "fedtext.commands.copy"),
     )
 }

@@ -1,0 +1,142 @@
+"""Causal language models in the format of the package transformers, which then needs nothing of fedtext.
+
+The network is ``GPT2LMHeadModel`` with adapters merged into its weights. Its tokens are the rows of the word table:
+<unk>, <s>, </s>, and the words or byte pairs. The tokenizer puts <s> before a text, as in training.
+
+Legend: V vocabulary, D embedding.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError, writing
+from fedtext.models.adapters import Joined, LoRALinear
+from fedtext.models.causal import CausalLanguageModel, CausalNetwork
+from fedtext.models.checkpointed import settings
+from fedtext.text import pretrained
+from fedtext.text.tokens import BOS, EOS, UNK
+
+MADE = ("tokenizer.json", "config.json")  # files of a folder that is replaced
+
+
+def check(experiment: Experiment) -> None:
+    """Check that a model can be exported.
+
+    Raises:
+        UserError: It is no causal language model.
+    """
+    model = experiment.model
+    if not isinstance(model, CausalLanguageModel):
+        raise UserError(
+            f"model {model.name} has no form in the package transformers: export is for model causal (an encoder's "
+            "adapter is in the model's folder, in the format of peft)"
+        )
+
+
+def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str], pairs: str, folder: Path) -> None:
+    """Write the folder. One that ``write`` has written before is replaced.
+
+    Args:
+        network: The network.
+        experiment: Its experiment.
+        entries: The V entries of the word table.
+        pairs: The tokenizer of byte pairs; empty: tokens are words.
+        folder: The folder.
+
+    Raises:
+        UserError: It cannot be written, or is a folder with something else.
+    """
+    if folder.exists() and not all((folder / name).is_file() for name in MADE) and any(folder.iterdir()):
+        raise UserError(f"{folder} is there and has something else than an exported model: name another folder")
+    draft = folder.with_name(f".{folder.name}-{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    with writing(folder, "export"):
+        try:
+            draft.mkdir(parents=True)
+            made = language_model(network, experiment, entries)
+            made.save_pretrained(draft)
+            tokenizer(entries, pairs).save_pretrained(draft)
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(draft, folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]) -> Any:
+    """Return the network as a ``GPT2LMHeadModel``."""
+    assert isinstance(experiment.model, CausalLanguageModel)
+    config = settings(experiment.model)
+    config.vocab_size, config.tie_word_embeddings = len(entries), experiment.model.tied
+    config.bos_token_id, config.eos_token_id = entries.index(BOS), entries.index(EOS)
+    config.pad_token_id, config.architectures = config.eos_token_id, ["GPT2LMHeadModel"]
+    made = pretrained.library().GPT2LMHeadModel(config)
+    with torch.no_grad():
+        made.transformer.wte.weight.copy_(network.embedding.weight)
+        if not experiment.model.tied:
+            made.lm_head.weight.copy_(network.output_weight)
+        for path, module in made.transformer.named_modules():
+            if path == "wte" or not module._parameters:
+                continue
+            source = network.decoder.get_submodule(path)
+            for name, tensor in module._parameters.items():
+                tensor.copy_(_plain(source, name))
+    return made.eval()
+
+
+def _plain(module: nn.Module, name: str) -> Tensor:
+    """Return a weight or bias as GPT-2 stores it: transposed, and of query, key and value together."""
+    if isinstance(module, Joined):
+        return torch.cat([_plain(part, name) for part in (module.query, module.key, module.value)], -1)
+    found: Tensor = getattr(module, name)
+    if name != "weight" or not isinstance(module, nn.Linear | LoRALinear):
+        return found
+    if isinstance(module, LoRALinear):
+        found = found + module.scale * (module.lora_B @ module.lora_A)
+        if module.lora_residual is not None:
+            found = found + module.scale * module.lora_residual
+    return found.t()
+
+
+def tokenizer(entries: Sequence[str], pairs: str) -> Any:
+    """Return the tokenizer of the package for the entries of a word table.
+
+    Args:
+        entries: <unk>, <s>, </s>, and the words or byte pairs.
+        pairs: The tokenizer of byte pairs; empty: tokens are words, which blanks separate.
+    """
+    library = pretrained.library()
+    import tokenizers
+
+    if pairs:
+        made = tokenizers.Tokenizer.from_str(json.dumps(_shifted(json.loads(pairs), entries)))
+    else:
+        ids = {word: number for number, word in enumerate(entries)}
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=UNK))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens([UNK, BOS, EOS])
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, entries.index(BOS))]
+    )
+    ends = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "pad_token": EOS}
+    return library.PreTrainedTokenizerFast(tokenizer_object=made, **ends)
+
+
+def _shifted(content: dict[str, Any], entries: Sequence[str]) -> dict[str, Any]:
+    """Return a tokenizer of byte pairs whose entries have the numbers of the word table.
+
+    What it takes for special is text here, as in training.
+    """
+    ids = {**content["model"]["vocab"], **{token["content"]: token["id"] for token in content["added_tokens"]}}
+    first = len(entries) - 1 - max(ids.values())
+    names = {number: entry for entry, number in ids.items() if entry not in entries[:first]}
+    vocabulary = {entry: number for number, entry in enumerate(entries[:first])}
+    vocabulary |= {names.get(number, f"#{number}"): number + first for number in range(len(entries) - first)}
+    return content | {"added_tokens": [], "model": content["model"] | {"vocab": vocabulary, "unk_token": None}}

@@ -1,0 +1,81 @@
+"""Causal language models in the format of the package transformers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import fedtext
+from fedtext.api import export
+from fedtext.api.model import Model
+from fedtext.commands import main
+from fedtext.errors import UserError
+from tests import tiny
+from tests.loops import nonempty
+
+TEXTS = ["the cat sat", "a <s> naïve dog\tran", "", "x y"]
+SMALL = {"name": "causal", "embedding": {"dim": 8}, "layers": 2, "heads": 2, "positions": 100, "dropout": 0.0}
+LORA = {"lora": {"rank": 2, "modules": ["query", "value", "output", "up", "down"]}}
+EXACT = {"aggregation": {"lora": {"factors": "exact"}}}
+KINDS: dict[str, tuple[Any, Any, Any]] = {
+    "words": ({}, {}, {}),
+    "pairs": ({}, {"text": {"bpe": {"size": 280}}}, {}),
+    "untied": ({"tied": False}, {"text": {"bpe": {"size": 280}}}, {}),
+    "adapters": ({"adapter": LORA}, {"text": {"bpe": {"size": 280}}}, {}),
+    "residual": ({"adapter": {"lora": LORA["lora"] | {"residual": True}}}, {"text": {"bpe": {"size": 280}}}, EXACT),
+}
+
+
+def run(folder: Path, model: Any, corpus: Any, server: Any) -> str:
+    for side, count in (("train", 12), ("valid", 2), ("test", 2)):
+        (folder / f"ptb.{side}.txt").write_text("the cat sat on the mat\na dog ran\n" * count)
+    experiment = {
+        "name": "words",
+        "corpus": {"name": "ptb", "clients": 2} | corpus,
+        "model": SMALL | model,
+        "method": "fedavg",
+        "server": server,
+        "training": {"rounds": 2, "batch_size": 4, "optimizer": {"name": "adam", "lr": 0.03}},
+        "evaluation": {"personalize": None},
+    }
+    fedtext.run(experiment, data=folder, out=folder / "out")
+    return str(folder / "out" / "model")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_package_computes_the_same_probabilities_of_the_same_tokens(kind: str, tmp_path: Path) -> None:
+    source = run(tmp_path, *KINDS[kind])
+    assert main(["export", source, str(tmp_path / "gpt")]) == 0
+    theirs, tokenizer = (kind.from_pretrained(tmp_path / "gpt") for kind in (AutoModelForCausalLM, AutoTokenizer))
+    ours = Model.load(source)
+    bound = ours._bind(None)
+    first = len(bound.vocabulary) - len(bound.model.network.embedding.weight)
+    for text in nonempty(TEXTS):
+        ids = tokenizer(text, return_tensors="pt").input_ids
+        if "<s>" not in text:  # in the package's tokenizer a token, here text
+            assert ids[0].tolist() == [row - first for row in ours._writing(bound).rows(text)]
+        with torch.no_grad():
+            logits_TV, expected_TV = theirs(ids).logits[0], bound.model.network.following(ids)[0]
+        torch.testing.assert_close(logits_TV, expected_TV, atol=1e-5, rtol=1e-5)
+    moved = [name for name, tensor in ours.trained.shared.items() if name.endswith("lora_B") and tensor.any()]
+    assert bool(moved) == ("adapter" in KINDS[kind][0]), "the adapters that are merged have been trained"
+    kept = sorted(path.name for path in (tmp_path / "gpt").iterdir())
+    assert main(["export", source, str(tmp_path / "gpt")]) == 0, "what was exported before is replaced"
+    assert sorted(path.name for path in (tmp_path / "gpt").iterdir()) == kept
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = run(tmp_path, *KINDS["words"])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
+    assert main(["export", source, str(tmp_path / "mine")]) == 2
+    assert "has something else than an exported model" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_a_classifier_is_refused() -> None:
+    classifier = tiny.experiment("fedavg")
+    with pytest.raises(UserError, match="model bigru has no form in the package transformers"):
+        export.check(classifier)
