@@ -71,7 +71,13 @@ def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]
 
 
 def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]) -> Any:
-    """Return the network as a ``GPT2LMHeadModel``."""
+    """Return the network as a ``GPT2LMHeadModel``.
+
+    Args:
+        network: The network.
+        experiment: Its experiment.
+        entries: The V entries of the word table.
+    """
     assert isinstance(experiment.model, CausalLanguageModel)
     config = settings(experiment.model)
     config.vocab_size, config.tie_word_embeddings = len(entries), experiment.model.tied
