@@ -8,7 +8,7 @@ that shares the embedding's weights, cross entropy of all logits, torch's optimi
 fedtext's model and training.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +76,22 @@ W5 = Task(
 )
 
 
+@dataclass(frozen=True)
+class Loop:
+    """A loop that trains for a number of steps when it is called.
+
+    Attributes:
+        run: Trains.
+        weights: Returns the weights by name.
+    """
+
+    run: Callable[[int], None]
+    weights: Callable[[], Mapping[str, Tensor]]
+
+    def __call__(self, steps: int) -> None:
+        self.run(steps)
+
+
 class Plain(nn.Module):
     def __init__(self, config: RecurrentLanguageModel, vocabulary: int) -> None:
         super().__init__()
@@ -90,7 +106,7 @@ class Plain(nn.Module):
         return self.head(self.projection(self.rnn(self.embedding(tokens_BT))[0]))
 
 
-def naive(made: np.ndarray, vocabulary: int = VOCABULARY, task: Task = W3) -> Callable[[int], None]:
+def naive(made: np.ndarray, vocabulary: int = VOCABULARY, task: Task = W3) -> Loop:
     network, data, at = Plain(task.config, vocabulary), torch.from_numpy(made), 0
     network.load_state_dict(task.network(vocabulary).state_dict(), strict=False)
     optimizer = torch.optim.SGD(network.parameters(), lr=task.optimizer.lr, momentum=task.optimizer.momentum)
@@ -105,7 +121,7 @@ def naive(made: np.ndarray, vocabulary: int = VOCABULARY, task: Task = W3) -> Ca
             functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten()).backward()
             optimizer.step()
 
-    return run
+    return Loop(run, lambda: dict(network.named_parameters()))
 
 
 def ours(
@@ -115,7 +131,7 @@ def ours(
     directions: int | None = 1,
     engine: str = "cells",
     task: Task = W3,
-) -> Callable[[int], None]:
+) -> Loop:
     """Return fedtext's loop. ``directions`` is None for the engine ``reference``."""
     network, at = task.network(vocabulary).to(device), 0
     drawn = {name: parameter.detach() for name, parameter in network.named_parameters()}
@@ -138,7 +154,7 @@ def ours(
             optimizer.step(one, functional_call(network, parameters, (batch,)).loss)
         optimizer.finish()
 
-    return run
+    return Loop(run, lambda: stack.tensors(0))
 
 
 def products(task: Task, vocabulary: int = VOCABULARY, steps: int = 1) -> Callable[[int], None]:

@@ -146,6 +146,7 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
             content = content | {"training": {k: v for k, v in content["training"].items() if k != "dp_sgd"}}
         content = {key: value for key, value in content.items() if key not in ("uplink", "audits", "participation")}
         content.pop("adversaries", None)
+        content = _of_largest_rank(content, experiment)
         if "server" in content:
             content["server"] = {
                 k: v for k, v in content["server"].items() if k not in ("aggregation", "optimizer", "noise")
@@ -157,6 +158,14 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
     told = method.model_dump(exclude={"name"}, exclude_defaults=True)
     label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
     return label, True, {}, files.validate(content, source)
+
+
+def _of_largest_rank(content: files.Content, experiment: Experiment) -> files.Content:
+    """Return the content with the largest rank of the clients' adapters in the place of unequal ones."""
+    if not experiment.model.ranks:
+        return content
+    largest = {"model.adapter.lora.ranks": None, "model.adapter.lora.rank": max(experiment.model.ranks)}
+    return override(content, largest)
 
 
 def _fitting(content: files.Content, experiment: Experiment, baseline: Experiment) -> files.Content:

@@ -33,8 +33,8 @@ class LoRA(IndividualAggregation):
     - `svd`: the best factors of mean(B A), by its singular value decomposition (FlexLoRA, Bai et al. 2024).
 
     A client of rank r (`model.adapter.lora.ranks`) has the first r rows of A and columns of B. With `svd` they are the
-    best factors of rank r. With `mean` each row and column has the mean of the clients that have it (HetLoRA, Cho et
-    al. 2024, without its pruning).
+    best factors of rank r, and a direction shrinks by the share of the round's clients that lack it. With `mean` each
+    row and column has the mean of the clients that have it (RBLA, Chen et al. 2024).
 
     All other tensors have the weighted mean of their updates.
 

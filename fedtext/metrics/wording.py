@@ -34,7 +34,7 @@ def told(name: str, value: float) -> str:
 
 def plain(value: float) -> str:
     """Format a number without a unit: ``0.05619``, ``62,401``."""
-    return f"{value:,.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) < 1e15 and value == round(value) else f"{value:.4g}"
 
 
 def written(name: str) -> Callable[[float], str] | None:

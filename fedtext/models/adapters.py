@@ -102,8 +102,10 @@ class LoRA(Strict):
         ranks = value.get("ranks") if isinstance(value, dict) else None
         if not isinstance(ranks, dict) or not (numbers := [rank for rank in ranks if str(rank).isdecimal()]):
             return value  # if it is wrong, the field says so
-        alone = {"ranks": None} if list(ranks.values()) == [1] else {}
-        return {"rank": max(map(int, numbers))} | value | alone
+        largest = max(map(int, numbers))
+        same = value.get("rank", largest) == largest  # otherwise it is refused
+        alone = {"ranks": None} if list(ranks.values()) == [1] and same else {}
+        return {"rank": largest} | value | alone
 
     @field_validator("ranks")
     @classmethod

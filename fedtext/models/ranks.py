@@ -30,7 +30,7 @@ def assigned(shares: Mapping[int, float], seed: int, clients: int) -> NDArray[np
         clients: Number of clients.
     """
     ranks = sorted(shares)
-    exact = clients * np.array([shares[rank] for rank in ranks])
+    exact = clients * np.array([shares[rank] for rank in ranks]) / sum(shares.values())
     counts = np.floor(exact).astype(np.int64)
     counts[np.argsort(counts - exact, kind="stable")[: clients - counts.sum()]] += 1
     return generator(seed, "ranks").permutation(np.repeat(ranks, counts))

@@ -45,6 +45,7 @@ class Hours:
         assert availability is not None
         assert availability.hour_s is not None
         self.availability, self.length, self.seed, self.ids = availability, availability.hour_s, experiment.seed, ids
+        self.asked = experiment.participation.min_clients
         self._last: tuple[int, NDArray[np.int64]] | None = None
 
     def of(self, seconds: float) -> int:
@@ -78,7 +79,8 @@ class Hours:
                 return hour, max(0.0, self.begins(hour) - seconds)
         raise UserError(
             f"participation.availability: in {SEARCHED:,} hours from hour {first} on there is none in which {least} of "
-            f"{len(self.ids)} clients can be reached: raise night, or lower participation.min_clients"
+            f"{len(self.ids)} clients can be reached: raise night"
+            + (", or lower participation.min_clients" if least == self.asked else "")
         )
 
 

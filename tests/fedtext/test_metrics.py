@@ -179,6 +179,8 @@ def test_values_are_told_with_their_units_and_every_name_has_a_meaning() -> None
         "clients_trained": (62_401.0, "62,401", "clients whose update"),
         "epsilon": (5_864_447.2, "5,864,447", "bound on the privacy loss"),
         "loss_near": (0.06154, "0.06154", ""),
+        "krum_client": (float("nan"), "nan", "client, counted from 0"),
+        "trimmed": (float("inf"), "inf", "number of updates"),
     }
     for name, (value, words, summary) in nonempty(given.items()):
         assert told(name, value) == words

@@ -85,6 +85,10 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/words": ("language", "language_models", "evaluation"),
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation", "longer_runs", "sums"),
     "state/checkpoint": ("checkpoint", "segments", "seal", "federation", "longer_runs", "optimizers"),
+    "server/clock": ("clock", "stragglers"),
+    "server/buffer": ("buffer", "clock"),
+    "server/selection": ("selection",),
+    "models/fixed": ("fixed",),
     "server/sampling": ("sampling", "noise", "plans"),
     "server/downlink": ("downlink", "federation", "longer_runs", "wire", "lg_fedavg", "state", "state_in_runs"),
     "server/federation": (

@@ -7,9 +7,10 @@ import pytest
 from ray import tune
 from ray.tune.search.variant_generator import generate_variants
 
-from fedtext.config.files import SPACES, find, load
+from fedtext.config.files import SPACES, find, load, validate
 from fedtext.errors import UserError
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.loops import nonempty
 from tune_spaces.cases import cases
 from tune_spaces.search import first_points
@@ -169,3 +170,23 @@ def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
     assert [case.group for case in made] == [*["00-fedavg"] * 3, *["01-kteps"] * 3, *["02-kteps"] * 3]
     assert {case.experiment.seed for case in made} == {7, 8, 9}
     assert len({case.experiment.model_copy(update={"seed": 0}).model_dump_json() for case in made}) == 3
+
+
+def test_baselines_of_clients_with_unequal_ranks_have_what_they_need() -> None:
+    """local_only trains each client's own rank; pooled one model of the largest."""
+    lora = {"rank": 4, "ranks": {1: 0.5, 4: 0.5}}
+    content = {
+        "name": "ranks",
+        "corpus": {"name": "demo", "max_length": 12, "validation": 0.2},
+        "model": SCRATCH | {"adapter": {"lora": lora}},
+        "method": "fedavg",
+        "server": {"aggregation": {"lora": {"factors": "svd"}}},
+        "training": {"rounds": 1},
+        "evaluation": {"personalize": None},
+        "baselines": ["local_only", "pooled"],
+        "tune": {"metric": "Ag_val"},
+    }
+    made = cases(content, validate(content), "ranks.yaml")
+    found = {case.experiment.method.name: case.experiment.model.adapter.lora for case in made}
+    assert found["local_only"].ranks == found["fedavg"].ranks == {1: 0.5, 4: 0.5}
+    assert (found["pooled"].ranks, found["pooled"].rank) == (None, 4)

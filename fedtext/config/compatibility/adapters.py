@@ -79,7 +79,9 @@ def ranks(e: "Settings") -> Iterator[str]:
             "leave out one of them"
         )
         return
-    if not isinstance(aggregation, LoRA) or aggregation.factors == "exact":
+    if method.pooled:
+        yield f"{key}: method {method.name} trains one model on all texts, of one rank: set rank in their place"
+    elif method.shares and (not isinstance(aggregation, LoRA) or aggregation.factors == "exact"):
         yield (
             f"{key}: factors of unequal ranks are combined by server.aggregation: {{lora: {{factors: svd}}}}, or mean: "
             "set it"

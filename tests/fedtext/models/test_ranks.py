@@ -250,6 +250,7 @@ def test_a_single_rank_is_the_rank_of_all() -> None:
         ({"ranks": {8: 0.4}}, "the shares add up to 0.4"),
         ({"ranks": {}}, "the shares add up to 0"),
         ({"ranks": {2: 0.5, 8: 0.5}, "rank": 4}, "the largest is 8, and rank, in the place of which they are, is 4"),
+        ({"ranks": {4: 1.0}, "rank": 8}, "the largest is 4, and rank, in the place of which they are, is 8"),
         ({"ranks": {0: 0.5, 8: 0.5}}, "greater than 0"),
         ({"ranks": {2: 0.0, 8: 1.0}}, "greater than 0"),
         ({"ranks": {"two": 1.0}}, "valid integer"),

@@ -9,8 +9,9 @@ import pytest
 
 from fedtext.config.participation import Availability, Participation
 from fedtext.errors import UserError
+from fedtext.seeding import generator
 from fedtext.server.buffer import Schedule
-from fedtext.server.clock import Hours, hours, seconds_of
+from fedtext.server.clock import Hours, available, hours, seconds_of
 from fedtext.server.sampling import cohort, returned
 from fedtext.state.noise_key import NoiseKey
 from fedtext.testing.runs import check_run
@@ -162,6 +163,40 @@ def test_with_everybody_available_an_asynchronous_run_is_that_without_hours() ->
     one, other = (Schedule(asynchronous(2, participation=made), table(9)) for made in (always, {"fraction": 0.6}))
     for round_ in nonempty(range(1, 30)):
         assert one.step(round_) == other.step(round_)
+
+
+def test_clients_are_there_at_their_noon_and_seldom_at_their_midnight() -> None:
+    """Noons are a draw of the seed; with a day of a thousand hours each has one within 0.05 % of a day."""
+    asked, noon_K = Availability(day=1000, night=0.1, hour_s=1), generator(0, "noon").random(50)
+    days = [np.round(1000 * (noon_K + day)).astype(int) for day in range(20)]
+    noon, midnight = (
+        np.mean([[available(asked, 0, hour + late, 50)[k] for k, hour in enumerate(hours_K)] for hours_K in days])
+        for late in (0, 500)
+    )
+    assert noon > 0.99
+    assert 0.07 < midnight < 0.13
+
+
+def test_hours_are_of_the_clients_that_train_and_open_when_they_begin() -> None:
+    made = in_rounds(fraction=0.7, availability=DARK | {"hour_s": 10})
+    clock = Hours(made, range(3, 9))
+    asked = made.participation.availability
+    for hour in nonempty(range(12)):
+        assert clock.there(hour).tolist() == [k for k in np.flatnonzero(available(asked, made.seed, hour, 9)) if k >= 3]
+    later = next(hour for hour in range(1, 99) if len(clock.there(hour)) >= 4)
+    before = next(hour for hour in range(later) if all(len(clock.there(one)) < 4 for one in range(hour, later)))
+    assert clock.opens(10 * before + 2.5, 4) == (later, 10 * (later - before) - 2.5)
+    assert clock.opens(10 * later + 2.5, 4) == (later, 0.0)
+
+
+def test_seconds_are_texts_over_speed_times_what_differs_in_every_round() -> None:
+    made = in_rounds(pace={"texts_per_second": 4, "jitter": 0.3, "spread": 0.7})
+    speed = np.exp(0.7 * generator(made.seed, "speed", client=5).standard_normal())
+    median = 8 * made.training.local_epochs / (4 * speed)
+    for now in nonempty((0.0, 1.0, -2.0)):
+        assert seconds_of(made, 8, 5, now) == pytest.approx(median * np.exp(0.3 * now))
+    heavy = in_rounds(pace={"texts_per_second": 4, "jitter": 0.3, "spread": {"pareto": 2.0}})
+    assert seconds_of(heavy, 8, 5, 1.0) == pytest.approx(seconds_of(heavy, 8, 5, 0.0) * np.exp(0.3))
 
 
 @pytest.mark.parametrize("shape", [0.9, 2.0])

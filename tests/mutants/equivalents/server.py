@@ -4,6 +4,19 @@ _DRAW = "a draw of 53 bits equals the chance once in 2^53 times"
 _PIECES = "how many numbers are treated at a time: each is treated once anyhow, so that speed alone changes"
 
 EQUIVALENTS = (
+    (
+        "server/clock",
+        'return generator(seed, f"availability{again}", hour).random(clients) < chance_K',
+        "return (generator(seed, f'availability{again}', hour).random(clients) <= chance_K)",
+        _DRAW,
+    ),
+    *(
+        ("server/clock", f"return float({seconds})", f"return {seconds}", "it is a float already: math.exp returns one")
+        for seconds in (
+            "read / pace.texts_per_second * math.exp(pace.jitter * now) * times",
+            "read / pace.texts_per_second * math.exp(pace.jitter * now - pace.spread * speed.standard_normal())",
+        )
+    ),
     *(
         ("server/aggregation", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES)
         for comment in ("  # numbers at a time, so that intermediate results stay in the cache",)
