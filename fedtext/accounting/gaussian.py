@@ -11,6 +11,12 @@ SNAPPED = (
     "means and noise are rounded to multiples of a power of two, the noise is an exact sample of rounded Gaussian "
     "noise, and larger by what rounding and clipping in floating point add to the distance of two means"
 )
+# Of correlated noise with privacy.noise: secret.
+ROUNDED = (
+    "norms are clipped in float32; the server's mean and its noise are rounded to multiples of a millionth of the "
+    "noise's deviation, so that their sum shows no finer digits of either; correlated noise is a sum of floating-point "
+    "draws, whose probabilities are not exact"
+)
 
 
 def gaussian_entry(

@@ -25,6 +25,7 @@ from fedtext.methods.state import Local, State, Tensors, grouped
 from fedtext.methods.state import flat as by_name
 from fedtext.parameters import withheld
 from fedtext.runtime.devices import to_device
+from fedtext.runtime.memory import return_freed
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.secure.client import SecureClients
@@ -275,6 +276,7 @@ class Worker(Host):
                 if self.experiment.participation.on_client_error == "fail":
                     raise ClientError(self.clients[client].name, round_, problem) from error
                 evaluations[client] = Evaluated(problem=problem)
+        return_freed()
         return evaluations
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from fedtext.accounting import composition
 from fedtext.accounting.entry import Entry
-from fedtext.accounting.gaussian import FLOATS, SNAPPED, gaussian_entry
+from fedtext.accounting.gaussian import FLOATS, ROUNDED, SNAPPED, gaussian_entry
 from fedtext.config.noise import Correlated, Optimised, strategy_of
-from fedtext.ledger.adaptive_clip import adaptive_norm, told
+from fedtext.ledger.adaptive_clip import told
 from fedtext.ledger.assumptions import ROUNDS, drawn, neighbours
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise import Errors, Strategy
@@ -165,8 +165,8 @@ def _assumptions(experiment: "Experiment", clients: int, delta: float) -> str:
         rests.append("so are each round's clients, who must be unknown for the sample to amplify the guarantee")
     if planned:
         rests.append("who takes part in which round depends on no client's texts, and amplifies nothing")
-    snapped = experiment.privacy.noise == "secret" and not strategy(experiment) and not adaptive_norm(experiment)
-    said = "; ".join([*rests, ROUNDS, SNAPPED if snapped else FLOATS, outside(experiment)])
+    exact = ROUNDED if strategy(experiment) else SNAPPED
+    said = "; ".join([*rests, ROUNDS, exact if experiment.privacy.noise == "secret" else FLOATS, outside(experiment)])
     if delta * clients >= 1:
         said += f"; delta is no less than 1 / {clients} clients, which allows the texts of one to be published"
     return said

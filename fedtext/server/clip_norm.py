@@ -36,17 +36,16 @@ class ClipNorm:
         """The norm, as a multiple of the first round's."""
         return float(self.norm) / self.first
 
-    def step(self, within: float, rng: np.random.Generator) -> None:
+    def step(self, noised: float) -> None:
         """Compute the next round's norm: C <- C exp(-lr (b - quantile)), where b is the noised share within C.
 
         Noise may bring b - quantile beyond -1 and 1, which are put in its place.
 
         Args:
-            within: Sum over the round's clients of 1/2 if their update is within the norm and -1/2 if not, divided by
-                the expected number of clients.
-            rng: Source of the noise.
+            noised: Sum over the round's clients of 1/2 if their update is within the norm and -1/2 if not, divided by
+                the expected number of clients, with noise of deviation ``sigma``.
         """
-        share = within + self.sigma * rng.standard_normal() + 0.5
+        share = noised + 0.5
         self.metrics = {"clip_norm": float(self.norm), "clip_within": float(share)}
         moved = float(self.norm) * math.exp(-self.config.lr * min(max(share - self.config.quantile, -1.0), 1.0))
         self.norm = np.float32(min(max(moved, _LEAST), _LARGEST))

@@ -110,8 +110,7 @@ def add_snapped_noise(
 
     The mean is rounded to multiples of a power of two g, about a millionth of the deviation, and the noise is an exact
     sample of Gaussian noise rounded to the same multiples: what is released is the Gaussian mechanism on the rounded
-    mean, rounded once more. Rounding a mean of N coordinates adds g sqrt(N) to the distance of two means at most, and
-    clipping in float32 a millionth of their bound: the noise is larger by as much.
+    mean, rounded once more.
 
     Args:
         change_N: The mean update of all shared coordinates.
@@ -121,13 +120,27 @@ def add_snapped_noise(
         noise: The run's key.
         round_: The round, counted from 1.
     """
-    unit = 2.0 ** (math.floor(math.log2(deviation)) - _FINE)
-    wider = deviation * (1 + 2.0**-_FINE + math.sqrt(layout.numbers) * unit / bound)
+    unit, wider = grid_of_floats(deviation, bound, layout.numbers)
     rng = noise.generator("central", round_)
     for tensor in layout.views(change_N).values():
         whole = np.rint(tensor / unit)
         whole += rounded_gaussian(rng, wider / unit, tensor.size).reshape(tensor.shape)
         tensor[...] = whole * unit
+
+
+def grid_of_floats(deviation: float, bound: float, numbers: int) -> tuple[float, float]:
+    """Return the power of two g to whose multiples a mean and its noise are rounded, and the noise's wider deviation.
+
+    Rounding a mean of N coordinates adds g sqrt(N) to the distance of two means at most, and clipping in float32 a
+    millionth of their bound: the noise is larger by as much.
+
+    Args:
+        deviation: Standard deviation of the noise.
+        bound: How far a client can move the mean.
+        numbers: Number N of coordinates.
+    """
+    unit = 2.0 ** (math.floor(math.log2(deviation)) - _FINE)
+    return unit, deviation * (1 + 2.0**-_FINE + math.sqrt(numbers) * unit / bound)
 
 
 def clip_norm(experiment: "Experiment", clients: int, kept: Mapping[str, NDArray[np.float32]]) -> ClipNorm | None:
@@ -169,7 +182,8 @@ class ServerNoise:
         if self.norm:
             self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name != WITHIN})
         self.expected = expected(experiment, clients) if self.deviation else None
-        self.bound = (sensitivity(experiment.uplink) or 0.0) / (self.expected or 1.0)  # of a client's part of the mean
+        self.size = self.expected or 1.0
+        self.bound = (sensitivity(experiment.uplink) or 0.0) / self.size  # of a client's part of the mean
         self.strategy = strategy(experiment)
         self.stream: Stream | None = None
         self.done = 0  # rounds of the stream
@@ -183,7 +197,7 @@ class ServerNoise:
         """
         if self.norm:
             self._add(change_N, self.norm.growth, round_)
-            self.norm.step(float(change_N[self.layout.size]), self.key.generator("central/within", round_))
+            self.norm.step(self._noised(float(change_N[self.layout.size]), self.norm.sigma, round_))
             return
         if self.strategy is None:
             self._add(change_N, 1.0, round_)
@@ -193,7 +207,19 @@ class ServerNoise:
         while self.done < round_:
             self.done += 1
             noise_N = self.stream.step(partial(self._drawn, self.done))
-        change_N += self.deviation * noise_N
+        if self.key.secret:
+            unit, wider = grid_of_floats(self.deviation, self.bound, self.layout.numbers)
+            change_N[:] = unit * (np.rint(change_N / unit) + np.rint(wider / unit * noise_N))
+        else:
+            change_N += self.deviation * noise_N
+
+    def _noised(self, within: float, sigma: float, round_: int) -> float:
+        """Return the share of updates within the norm less 1/2, with noise of deviation ``sigma``."""
+        rng, bound = self.key.generator("central/within", round_), 0.5 / self.size
+        if not self.key.secret:
+            return within + sigma * rng.standard_normal()
+        unit, wider = grid_of_floats(sigma, bound, 1)
+        return unit * float(np.rint(within / unit) + rounded_gaussian(rng, wider / unit, 1)[0])
 
     def _add(self, change_N: NDArray[np.float64], growth: float, round_: int) -> None:
         """Add independent noise; from a secret key so that it holds in floating point too."""

@@ -6,6 +6,8 @@ import sys
 import pytest
 
 from fedtext.accounting import composition
+from fedtext.accounting.gaussian import FLOATS, ROUNDED, SNAPPED
+from fedtext.config.sections import Privacy
 from fedtext.errors import UserError
 from fedtext.ledger import CENTRAL, ledger, noise_multiplier, spent
 from tests import tiny
@@ -81,3 +83,16 @@ def test_entries_of_central_noise() -> None:
         sentences = entry.assumptions.split("; ")
         assert sentences[sentences.index(unknown) - 1].startswith("privacy.noise: secret draws"), "they are simulated"
     assert not any(unknown in entry.assumptions for entry in (each, run, *secret))
+
+
+def test_what_is_said_of_floating_point_is_what_the_servers_noise_does() -> None:
+    correlated = central(
+        0.5, {"multiplier": 2.0, "mechanism": "tree"}, participation={"fraction": 0.5, "sampling": "epochs"}
+    )
+    adaptive = central(0.5, {"multiplier": 2.0}, uplink=[{"clip": {"norm": 1.0, "adaptive": {"sigma": 5.0}}}])
+    independent = central(0.5, {"multiplier": 2.0})
+    for experiment, said in nonempty([(independent, SNAPPED), (adaptive, SNAPPED), (correlated, ROUNDED)]):
+        for kind, words in (("secret", said), ("reproducible", FLOATS)):
+            made = experiment.model_copy(update={"privacy": Privacy(noise=kind)})
+            for entry in nonempty(ledger(made, 100, 1000, 7)):
+                assert [text for text in (SNAPPED, ROUNDED, FLOATS) if text in entry.assumptions] == [words]

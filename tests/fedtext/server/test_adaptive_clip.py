@@ -51,17 +51,17 @@ def test_an_update_is_clipped_to_the_norm_that_was_received_and_says_whether_it_
 
 def test_the_norm_moves_by_the_formula_of_the_paper() -> None:
     norm = ClipNorm(AdaptiveNorm(quantile=0.7, lr=0.3), 0.5, 0.0, {})
-    norm.step(0.4, np.random.default_rng(0))  # nine clients in ten are within: 0.9 - 1/2
+    norm.step(0.4)  # nine clients in ten are within: 0.9 - 1/2
     assert norm.metrics == {"clip_norm": 0.5, "clip_within": pytest.approx(0.9)}
     assert norm.norm == pytest.approx(0.5 * math.exp(-0.3 * (0.9 - 0.7)))
     assert norm.growth == pytest.approx(math.exp(-0.06))
-    norm.step(-0.5, np.random.default_rng(0))  # none is
+    norm.step(-0.5)  # none is
     assert norm.norm == pytest.approx(0.5 * math.exp(-0.06 + 0.21))
-    norm.step(1e9, np.random.default_rng(0))
+    norm.step(1e9)
     assert norm.norm == pytest.approx(0.5 * math.exp(0.15 - 0.3)), "noise moves it no further than lr"
     for first, within in nonempty([(1e12, -1e9), (1e-12, 1e9)]):
         stuck = ClipNorm(AdaptiveNorm(lr=10), first, 0.0, {})
-        stuck.step(within, np.random.default_rng(0))
+        stuck.step(within)
         assert stuck.norm == np.float32(first)
 
 
@@ -72,7 +72,7 @@ def test_it_finds_the_quantile_of_the_norms_of_updates(quantile: float) -> None:
     norms_K = np.exp(rng.standard_normal(400))
     norm = ClipNorm(AdaptiveNorm(quantile=quantile), 0.01, 20 / 400, {})
     for _ in range(150):
-        norm.step(float((norms_K <= norm.norm).mean() - 0.5), rng)
+        norm.step(float((norms_K <= norm.norm).mean() - 0.5 + norm.sigma * rng.standard_normal()))
     assert (norms_K <= norm.norm).mean() == pytest.approx(quantile, abs=0.05)
 
 
@@ -217,3 +217,22 @@ def test_epsilon_of_a_target_is_met() -> None:
     made = adaptive(noise={"target_epsilon": 8.0})
     assert spent(ledger(made, 100, 100, 4))["epsilon"] == pytest.approx(8.0, rel=1e-3)
     assert composition.available()
+
+
+def test_with_a_secret_key_the_number_is_rounded_and_its_noise_is_exact() -> None:
+    """Numbers that differ by less than the unit release the same, and the noise has the deviation that is stated."""
+    layout, clients, released = Layout({"a": (2,), WITHIN: (1,)}), 10, []
+    sigma = SIGMA / (0.75 * clients)
+    unit = 2.0 ** (math.floor(math.log2(sigma)) - 20)
+    for shift in (0.2, -0.3):
+        noise = ServerNoise(adaptive(), clients, layout, NoiseKey(bytes(32), secret=True))
+        shares = []
+        for round_ in range(1, 301):
+            mean_N = np.zeros(layout.size)
+            mean_N[layout.starts[WITHIN]] = unit * (1000 + shift)
+            noise.add(mean_N, round_)
+            shares.append(noise.metrics["clip_within"] - 0.5 - 1000 * unit)
+        assert all(math.ldexp(share, 60) % math.ldexp(unit, 60) == 0 for share in nonempty(shares))
+        released.append(shares)
+    assert released[0] == released[1]
+    assert np.std(released[0]) == pytest.approx(sigma, rel=5 / math.sqrt(600))

@@ -34,8 +34,11 @@ EPOCHS = {"fraction": 0.5, "sampling": "epochs"}
 SHOWN = NoiseKey(bytes(16))
 
 
-def correlated(mechanism: Any, rounds: int = 5, participation: Any = None, **noise: Any) -> Any:
+def correlated(
+    mechanism: Any, rounds: int = 5, participation: Any = None, privacy: str = "reproducible", **noise: Any
+) -> Any:
     return tiny.experiment(
+        privacy={"noise": privacy},
         uplink=[{"clip": {"norm": 2.0}}],
         server={"weights": "uniform", "noise": {"mechanism": mechanism, **(noise or {"multiplier": 1.5})}},
         participation=participation or EPOCHS,
@@ -246,3 +249,29 @@ def test_coefficients_of_an_earlier_run_can_be_given_and_others_are_refused() ->
     for mechanism, sentence in nonempty(refused):
         with pytest.raises(ValidationError, match=sentence):
             correlated(mechanism)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_with_a_secret_key_a_sum_shows_no_digits_finer_than_those_of_the_noise(name: str) -> None:
+    """Two means that differ by less than the unit release the same, and the noise has its deviation."""
+    layout, rounds = Layout({"a": (20_000,)}), 6
+    experiment = correlated(MECHANISMS[name], rounds, privacy="secret")
+    rng, means, found = np.random.default_rng(0), [], []
+    unit = 2.0 ** (math.floor(math.log2(deviation(experiment, 10))) - 20)
+    whole_N = rng.integers(-(2**20), 2**20, layout.numbers)
+    for shift in (0.2, -0.3):
+        noise, total = ServerNoise(experiment, 10, layout, NoiseKey(bytes(32), secret=True)), np.zeros(layout.size)
+        for round_ in range(1, rounds + 1):
+            mean_N = np.zeros(layout.size)
+            mean_N[: layout.numbers] = unit * (whole_N + shift)
+            noise.add(mean_N, round_)
+            units_N = mean_N[: layout.numbers] / unit
+            assert (units_N == np.rint(units_N)).all()
+            total += mean_N
+        means.append(mean_N)
+        found.append(float((total[: layout.numbers] - rounds * unit * whole_N).std()))
+    assert np.array_equal(*means)
+    made = strategy(experiment)
+    assert made is not None
+    stated = math.sqrt(made.variances()[-1]) * made.sensitivity() * 1.5 * 2.0 / 5
+    assert found[0] == pytest.approx(stated, rel=5 / math.sqrt(2 * layout.numbers))

@@ -1,0 +1,39 @@
+"""Freed memory that the C library keeps.
+
+The processes that train tell it to keep large blocks (``fedtext.runtime.environment``), since training asks for the
+same sizes again. An evaluation with large batches leaves gigabytes that training does not need.
+"""
+
+import ctypes
+from functools import cache
+
+MUCH = 256 << 20  # bytes: less is soon used again, and costs more to ask for anew than it is worth
+_FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"  # of struct mallinfo2
+
+
+class _Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in _FIELDS.split()]
+
+
+def return_freed(above: int = MUCH) -> bool:
+    """Return freed memory to the system if there is more than ``above`` bytes of it.
+
+    Returns:
+        Whether memory was returned. Only glibc since 2.33 can say how much there is; elsewhere nothing is done.
+    """
+    library = _glibc()
+    if library is None or library.mallinfo2().fordblks <= above:
+        return False
+    return bool(library.malloc_trim(0))
+
+
+@cache
+def _glibc() -> ctypes.CDLL | None:
+    """Return the C library of this process; None if it is not a glibc that has both functions."""
+    try:
+        library = ctypes.CDLL(None)
+        library.mallinfo2.restype = _Info
+        library.malloc_trim.argtypes = [ctypes.c_size_t]
+    except (OSError, AttributeError, TypeError):
+        return None
+    return library
