@@ -1,7 +1,8 @@
 """All benchmarks of this repository, one after the other: ``make bench``, or ``python -m benchmarks [--quick]``.
 
   local_loop       W1 to W4: the training loop against a plain torch loop, and against its floor
-  gpu              the same on a GPU, against the card's peak rates (where there is one)
+  gpu              the same on a GPU, and transformers, against a plain loop there (where there is one)
+  one_card         rounds of actors that share a GPU, beside one process without Ray (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
   population       registered clients that do not train: start, memory, rounds, checkpoints
@@ -24,9 +25,22 @@ from pathlib import Path
 
 import torch
 
+NAMES = [
+    "local_loop",
+    "gpu",
+    "one_card",
+    "platform_cost",
+    "scale",
+    "soak",
+    "kills",
+    "search",
+    "startup",
+    "instructions",
+]
 QUICK = {
     "local_loop": ["--turns", "3", "--steps", "5"],
     "gpu": ["--turns", "3", "--stacks", "16"],
+    "one_card": ["--actors", "0", "4", "--engines", "triton"],
     "platform_cost": ["--quick"],
     "scale": ["--quick"],
     "population": ["--clients", "1000", "20000", "--rounds", "3"],
@@ -44,9 +58,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FOLDER")
     arguments = parser.parse_args()
     failed = 0
-    for name in ("local_loop", "gpu", "platform_cost", "scale", "soak", "kills", "search", "startup", "instructions"):
+    for name in NAMES:
         print(f"\n## {name}\n", flush=True)
-        if name == "gpu" and not torch.cuda.is_available():
+        if name in ("gpu", "one_card") and not torch.cuda.is_available():
             print("left out: torch finds no GPU here")
             continue
         if name == "instructions" and not shutil.which("valgrind"):

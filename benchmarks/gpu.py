@@ -1,15 +1,16 @@
-"""The local loop on a GPU: samples a second of every engine, alone and in stacks, beside the card's peak rates.
+"""The local loop on a GPU: samples a second of every engine, alone and in stacks, beside a plain torch loop.
 
-W1 to W4 are those of local_loop.py, on synthetic texts: W1 and W4 by ``reference``, ``cells`` and (up to 128 units)
-``triton``, in stacks of up to 64 clients; W2 (whole local updates with randomised response, which the CPU draws) and W3
-for one client at a time, since their layers cannot be stacked.
+W1 to W5 are those of local_loop.py, on synthetic texts: W1 and W4 by ``reference``, ``cells`` and (up to 128 units)
+``triton``, in stacks of up to 64 clients; W2 (whole local updates with randomised response, which the CPU draws), W3
+and W5 for one client at a time, since their layers cannot be stacked. W6 and W6L are transformers with LoRA (w6.py).
+``plain`` is local_loop.py's ``naive`` on the card.
 
 Times are wall time, medians of repetitions, for one batch of one client (W2: one client). ``calls`` are torch's
 operations in it, without views; those of a stack are divided by its clients. At some microseconds each they bound the
 time from below. GFLOP are those of the products that ``cells`` makes, for every engine. GB are the bytes that torch's
 operations read and write in the card's memory, each by itself (of embedding tables the rows that are looked up or
-written), where these do all the work (``cells``, W2, W3). The card's peak rates are those of a product of two large
-float32 matrices, without TF32, and of a copy of a large block of memory, read and written.
+written), where these do all the work (``cells``, ``ours``). The card's peak rates are those of a product of two large
+matrices in the loop's precision (float32 is without TF32), and of a copy of a large block of memory, read and written.
 """
 
 import argparse
@@ -31,15 +32,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks import synthetic, w2, w3
-from benchmarks.local_loop import SAMPLES, STEPS, TASKS, TEXTS, VOCABULARY, Run, engine
+from benchmarks import local_loop as loops
+from benchmarks import synthetic, w2, w3, w6
+from benchmarks.local_loop import LANGUAGE, TASKS, TEXTS, VOCABULARY, Run, engine, naive
 from fedtext.errors import UserError, command_line
-from fedtext.models.recurrent import KERNEL_WIDTH
+from fedtext.models.recurrent import KERNEL_WIDTH, RecurrentClassifier
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
 
 STACKS = (1, 4, 16, 64)
+SHAPES, PRECISIONS = w6.SHAPES, w6.PRECISIONS
+STEPS = loops.STEPS | {"W6": 8, "W6L": 4}
+SAMPLES = loops.SAMPLES | {name: shape.batch for name, shape in SHAPES.items()}
 Size = tuple[int, int]  # for the card's peak rates: rows of the matrices, MB of the copy
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 LOOK_UPS = ("index_select", "gather", "embedding", "index")  # read as many rows as they return
@@ -92,32 +97,50 @@ class Counted(TorchDispatchMode):
 
 
 def card(device: torch.device, wait: Callable[[], None], size: Size = (8192, 1024)) -> dict[str, float]:
-    """Measure GFLOP a second of a large product, and GB a second of a large copy."""
+    """Measure GFLOP a second of a large product in each precision, and GB a second of a large copy."""
     rows, megabytes = size
-    left, right = torch.randn(2, rows, rows, device=device)
+    pairs = {name: torch.randn(2, rows, rows, device=device) for name in PRECISIONS}
+    pairs["bfloat16"] = pairs["bfloat16"].bfloat16()
     source = torch.zeros(megabytes * 250_000, device=device)
-    product, into = torch.empty_like(left), torch.empty_like(source)
+    into = torch.empty_like(source)
+
+    def product(pair: torch.Tensor) -> Run:
+        left, right, out = pair[0], pair[1], torch.empty_like(pair[0])
+        return lambda steps: [torch.mm(left, right, out=out) for _ in range(steps)] and None
+
     runs: dict[str, tuple[Run, int]] = {
-        "product": (lambda steps: [torch.mm(left, right, out=product) for _ in range(steps)] and None, 1),
-        "copy": (lambda steps: [into.copy_(source) for _ in range(steps)] and None, 1),
+        name: (w6.with_precision(product(pair), name), 1) for name, pair in pairs.items()
     }
+    runs["copy"] = (lambda steps: [into.copy_(source) for _ in range(steps)] and None, 1)
     found = {name: spread(times.wall)["median"] for name, times in in_turns(runs, 5, 5, wait).items()}
-    return {"GFLOP / s": 2e-6 * rows**3 / found["product"], "GB / s": 2e-6 * source.nbytes / found["copy"]}
+    rates = {f"{name} GFLOP / s": 2e-6 * rows**3 / found[name] for name in pairs}
+    return rates | {"GB / s": 2e-6 * source.nbytes / found["copy"]}
 
 
 def variants(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[str, tuple[Run, int]]:
     """Return a workload's loops, with the number of clients that each trains at a time."""
     if name == "W2":
         return {"ours": (w2.ours(w2.corpus(None), str(device)), 1)}
-    if name == "W3":
-        return {
-            kind: (w3.ours(w3.W3.corpus(None), device=device, directions=directions), 1)
+    if name in SHAPES:
+        return {kind: (run, 1) for kind, run in w6.variants(name, device).items()}
+    if name in LANGUAGE:
+        task = LANGUAGE[name]
+        corpus = task.corpus(None)
+        return {"plain": (w3.naive(corpus, task=task, device=device), 1)} | {
+            kind: (w3.ours(corpus, device=device, directions=directions, task=task), 1)
             for kind, directions in (("reference", None), ("cells", 1))
         }
-    task, found = TASKS[name], {}
+    return _stacked(name, device, stacks)
+
+
+def _stacked(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[str, tuple[Run, int]]:
+    """Return the loops of classifiers, whose clients can be trained side by side."""
+    task, model = TASKS[name], TASKS[name].model
+    assert isinstance(model, RecurrentClassifier)
     made = [synthetic.client(number, TEXTS, VOCABULARY) for number in range(max(stacks))]
+    found = {"plain": (naive(task, made[0], device, VOCABULARY), 1)}
     kinds = ["reference", "cells"]
-    if task.model.hidden <= KERNEL_WIDTH and device.type == "cuda" and find_spec("triton"):
+    if model.hidden <= KERNEL_WIDTH and device.type == "cuda" and find_spec("triton"):
         kinds.append("triton")
     for kind in kinds:
         for size in sorted({1, *stacks}) if kind != "reference" else [1]:
@@ -135,26 +158,28 @@ def rows_of(
     stacks: tuple[int, ...],
 ) -> list[dict[str, Any]]:
     """Measure a workload. Returns a row for each variant."""
-    loops, rows, flop = variants(name, device, stacks), [], 0.0
-    times = in_turns(loops, steps, turns, wait)
+    runs, rows, flop = variants(name, device, stacks), [], 0.0
+    times = in_turns(runs, steps, turns, wait)
     asked = {}
-    for variant, (run, clients) in loops.items():
+    for variant, (run, clients) in runs.items():
         with Counted(device) as asked[variant]:
             run(steps)
-        if variant in ("cells", "ours"):
+        if variant in ("cells", "ours", "ours, float32"):
             flop = asked[variant].flop / steps / clients
     for variant, spent in times.items():
-        batches, seconds = steps * loops[variant][1], spread(spent.wall)["median"] / 1000
+        batches, seconds = steps * runs[variant][1], spread(spent.wall)["median"] / 1000
+        precision = variant.rpartition(", ")[2] if name in SHAPES else "float32"
         row: dict[str, Any] = {"workload": name, "variant": variant, "wall ms": spread(spent.wall)}
         row["samples / s"] = SAMPLES[name] / seconds
         row["GFLOP / s"] = 1e-9 * flop / seconds
-        row["% of the card's"] = 100 * row["GFLOP / s"] / limits["GFLOP / s"]
+        row["% of the card's"] = 100 * row["GFLOP / s"] / limits[f"{precision} GFLOP / s"]
         row["calls"] = round(asked[variant].calls / batches)
         if variant.startswith(("cells", "ours")):
             row["GB / s"] = 1e-9 * asked[variant].bytes / batches / seconds
             row["% of its copy"] = 100 * row["GB / s"] / limits["GB / s"]
-        if "reference" in times:
-            row["times reference"] = paired(times["reference"].wall, spent.wall)
+        plain = f"plain, {precision}" if name in SHAPES else "plain"
+        if plain in times:
+            row["times plain"] = paired(times[plain].wall, spent.wall)
         rows.append(row)
     return rows
 
@@ -178,7 +203,7 @@ def main(words: list[str] | None = None, size: Size = (8192, 1024)) -> list[dict
     wait: Callable[[], None] = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
     limits = card(device, wait, size)
     named = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
-    print(f"{named}: {limits['GFLOP / s']:.0f} GFLOP / s, {limits['GB / s']:.0f} GB / s\n", flush=True)
+    print(f"{named}: {', '.join(f'{value:.0f} {unit}' for unit, value in limits.items())}\n", flush=True)
     rows = []
     for name in arguments.workloads or STEPS:
         steps = arguments.steps or STEPS[name]

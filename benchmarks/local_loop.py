@@ -49,6 +49,7 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
+from fedtext.models.base import ClassifierConfig
 from fedtext.models.batch import Batch
 from fedtext.models.native import add_product
 from fedtext.models.parts import Parts
@@ -69,7 +70,7 @@ class Task:
     """Settings in which W1 and W4 differ."""
 
     method: Method
-    model: RecurrentClassifier
+    model: ClassifierConfig
     optimizer: SGD | Adam
     batch: int
     stacks: tuple[int, ...]
@@ -133,10 +134,11 @@ def full_batches(texts: int, size: int, client: int) -> Iterator[np.ndarray]:
     return (chosen for chosen in shuffled(texts, size, 10_000, 0, 1, client) if len(chosen) == size)
 
 
-def naive(task: Task, client: ClientData) -> Run:
-    """Return the plain torch loop on the whole embedding table."""
+def naive(task: Task, client: ClientData, device: torch.device = CPU, words: int = VOCABULARY) -> Run:
+    """Return the plain torch loop on the whole embedding table of ``words`` rows."""
     network = task.network()
-    network.embedding = nn.Embedding(VOCABULARY, task.model.embedding.dim)  # type: ignore[assignment]
+    network.embedding = nn.Embedding(words, task.model.embedding.dim)  # type: ignore[assignment]
+    network.to(device)
     ids, offsets = client.rows_R[client.train.tokens_T], client.train.offsets
     samples = [
         (torch.from_numpy(ids[offsets[i] : offsets[i + 1]]), int(client.train.labels_N[i]))
@@ -152,7 +154,7 @@ def naive(task: Task, client: ClientData) -> Run:
     def collate(chosen: list[tuple[Tensor, int]]) -> Batch:
         padded = nn.utils.rnn.pad_sequence([sample[0] for sample in chosen], batch_first=True)
         lengths, labels = ([len(s[0]) for s in chosen], [s[1] for s in chosen])
-        return Batch(padded, torch.tensor(lengths), torch.tensor(labels))
+        return Batch(padded.to(device), torch.tensor(lengths).to(device), torch.tensor(labels).to(device))
 
     def forever() -> Iterator[Batch]:
         while True:
@@ -182,6 +184,7 @@ def products(task: Task, client: ClientData) -> list[tuple[int, int, int]]:
     packed = [Assembler(2, True, CPU).packed([(texts, next(order))]) for _ in range(8)]
     tokens = round(sum(int(batch.lengths_B.sum()) for batch, _ in packed) / 8)
     words = round(sum(len(found[0]) for _, found in packed) / 8)
+    assert isinstance(task.model, RecurrentClassifier)
     gates = (3 if "gru" in task.model.name else 4) * task.model.hidden
     return [(words, task.model.embedding.dim, 2 * gates)] + 2 * [(tokens, task.model.hidden, gates)]
 

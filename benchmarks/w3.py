@@ -106,16 +106,17 @@ class Plain(nn.Module):
         return self.head(self.projection(self.rnn(self.embedding(tokens_BT))[0]))
 
 
-def naive(made: np.ndarray, vocabulary: int = VOCABULARY, task: Task = W3) -> Loop:
+def naive(made: np.ndarray, vocabulary: int = VOCABULARY, task: Task = W3, device: torch.device = CPU) -> Loop:
     network, data, at = Plain(task.config, vocabulary), torch.from_numpy(made), 0
     network.load_state_dict(task.network(vocabulary).state_dict(), strict=False)
+    network.to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=task.optimizer.lr, momentum=task.optimizer.momentum)
 
     def run(steps: int) -> None:
         nonlocal at
         for _ in range(steps):
             at += 1
-            tokens_BT = data[at % len(data)]
+            tokens_BT = data[at % len(data)].to(device)
             optimizer.zero_grad()
             logits = network(tokens_BT[:, :-1])
             functional.cross_entropy(logits.flatten(0, 1), tokens_BT[:, 1:].flatten()).backward()

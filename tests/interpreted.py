@@ -1,8 +1,10 @@
-"""The kernels beside the loops they stand for, in Triton's interpreter.
+"""The kernels beside the loops they stand for, in Triton's interpreter, or on a GPU.
 
-tests/fedtext/models/test_kernels.py runs this in a process of its own: Triton asks for the interpreter once, on import.
+tests/fedtext/models/test_kernels.py and tests/fedtext/runtime/test_cuda.py run this in a process of its own: Triton
+asks for the interpreter once, on import.
 """
 
+import os
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from fedtext.training.config import SGD
 from tests import tiny
 from tests.loops import nonempty
 
-CPU = torch.device("cpu")
+DEVICE = torch.device("cpu" if os.environ.get("TRITON_INTERPRET") else "cuda")
 LAYERS = pytest.mark.parametrize(("layer", "gates"), [(GRUSteps, 3), (LSTMSteps, 4)], ids=["gru", "lstm"])
 SHAPES = [  # clients, texts, the longest of them, directions, width
     (1, 1, 1, 1, 1),
@@ -38,15 +40,17 @@ def computed(layer: Any, gates: int, shape: tuple[int, ...], dtype: torch.dtype,
     clients, texts, longest, directions, width = shape
     lengths_CB = np.random.default_rng(0).integers(1, longest + 1, (clients, texts))
     packing, generator = (
-        Packing.of(lengths_CB, directions, CPU, "triton" if kernels else "cells"),
+        Packing.of(lengths_CB, directions, DEVICE, "triton" if kernels else "cells"),
         torch.Generator().manual_seed(0),
     )
     rows, lanes = int(packing.deep_source.max()) + 1, packing.lanes
     shapes = [(rows, gates * width), (lanes, gates * width, width), (lanes, width)][: 3 if layer is GRUSteps else 2]
     drawn = [torch.randn(shape, dtype=torch.float64, generator=generator) / width**0.5 for shape in shapes]
-    given = [tensor.to(dtype).requires_grad_() for tensor in drawn]
+    given = [tensor.to(DEVICE, dtype).requires_grad_() for tensor in drawn]
     outputs = layer.apply(*given, packing.deep_source, packing)
-    grad_PH = torch.randn(outputs[0].T.shape, dtype=torch.float64, generator=generator).to(dtype).T  # not contiguous
+    grad_PH = (
+        torch.randn(outputs[0].T.shape, dtype=torch.float64, generator=generator).to(DEVICE, dtype).T
+    )  # not contiguous
     return [*outputs, *torch.autograd.grad(outputs[0], given, grad_PH)]
 
 
@@ -71,9 +75,11 @@ def test_kernels_in_float32_differ_by_rounding_only(layer: Any, gates: int) -> N
 
 @LAYERS
 def test_a_lane_that_diverges_leaves_the_others_alone(layer: Any, gates: int) -> None:
-    packing = Packing.of(np.array([[3, 1], [2, 2]]), 1, CPU, "triton")
-    inputs = torch.randn(int(packing.deep_source.max()) + 1, gates * 2)
-    weights = [torch.randn(2, gates * 2, 2), torch.zeros(2, 2)][: 2 if layer is GRUSteps else 1]
+    packing = Packing.of(np.array([[3, 1], [2, 2]]), 1, DEVICE, "triton")
+    inputs = torch.randn(int(packing.deep_source.max()) + 1, gates * 2, device=DEVICE)
+    weights = [torch.randn(2, gates * 2, 2, device=DEVICE), torch.zeros(2, 2, device=DEVICE)][
+        : 2 if layer is GRUSteps else 1
+    ]
     expected = layer.apply(inputs, *weights, packing.deep_source, packing)[0]
     weights[0][1] = float("nan")
     got = layer.apply(inputs, *weights, packing.deep_source, packing)[0]
@@ -82,6 +88,7 @@ def test_a_lane_that_diverges_leaves_the_others_alone(layer: Any, gates: int) ->
     assert not got.isfinite().all()
 
 
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="on the CPU; tests/fedtext/runtime/test_cuda.py has both on a GPU")
 @pytest.mark.parametrize("model", ["bigru", "bilstm"])
 def test_an_epoch_equals_the_references(model: str) -> None:
     """Alone, and in a stack of clients."""
@@ -102,7 +109,7 @@ def test_a_worker_trains_and_reads_by_them() -> None:
         experiment = tiny.experiment(training={"engine": engine, "local_epochs": 1, "batch_size": 4})
         shared, private = initial(experiment, corpus)
         flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-        worker = Worker(experiment, corpus, corpus.clients, private)
+        worker = Worker(experiment, corpus, corpus.clients, private, DEVICE.type)
         assert worker.evaluating.engine == worker.training.engine == engine
         (reply,) = worker.train(flat, 1, [0])
         assert not reply.error

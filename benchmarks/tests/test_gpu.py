@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import gpu, local_loop, synthetic
+from benchmarks import gpu, local_loop, synthetic, w6
+from fedtext.layout import TABLE
+from fedtext.methods import FedAvg
+from fedtext.models.parts import Parts
 from tests.elsewhere import DEVICE, Elsewhere
 from tests.loops import nonempty
 
@@ -18,6 +21,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "VOCABULARY", 300)
     monkeypatch.setattr(gpu, "TEXTS", 40)
     monkeypatch.setattr(synthetic, "client", partial(synthetic.client, longest=20))
+    monkeypatch.setattr(gpu, "SHAPES", {"W6": w6.Shape(2, 16, 2, 4, 5, 10)})
+    monkeypatch.setattr(w6, "SHAPES", gpu.SHAPES)
+    monkeypatch.setattr(w6, "TEXTS", 40)
+    monkeypatch.setattr(w6, "PRECISIONS", ("float32", "tf32"))  # the pretended device has no autocast
 
 
 def test_a_gpus_benchmark_tried_out_on_the_cpu(small: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +32,7 @@ def test_a_gpus_benchmark_tried_out_on_the_cpu(small: None, tmp_path: Path, caps
     stack asks for more calls a client than its clients one by one."""
     words = ["W1", "--device", "cpu", "--stacks", "4", "--turns", "1", "--steps", "2", "--json", str(tmp_path / "g")]
     rows = {row["variant"]: row for row in gpu.main(words, size=(64, 1))}
-    assert list(rows) == ["reference", "cells", "cells, stack 4"]
+    assert list(rows) == ["plain", "reference", "cells", "cells, stack 4"]
     client = synthetic.client(0, 40, 300)
     expected = 3 * sum(2 * m * k * n for m, k, n in local_loop.products(local_loop.TASKS["W1"], client))
     for row in nonempty(rows.values()):
@@ -33,7 +40,7 @@ def test_a_gpus_benchmark_tried_out_on_the_cpu(small: None, tmp_path: Path, caps
     assert rows["cells, stack 4"]["calls"] < 0.5 * rows["cells"]["calls"]
     card = json.loads((tmp_path / "g").read_text())["figures"]["card"]
     assert card["name"] == "the CPU"
-    assert min(card["GFLOP / s"], card["GB / s"]) > 0
+    assert min(card["float32 GFLOP / s"], card["bfloat16 GFLOP / s"], card["GB / s"]) > 0
     assert "% of the card's" in capsys.readouterr().out
 
 
@@ -68,11 +75,12 @@ def test_what_operations_have_to_read_and_write() -> None:
     assert counted.calls == 0  # that was not there
 
 
-@pytest.mark.parametrize("workload", ["W1", "W2", "W3", "W4"])
+@pytest.mark.parametrize("workload", ["W1", "W2", "W3", "W4", "W6"])
 def test_a_gpus_benchmark_keeps_to_the_gpu(workload: str, small: None) -> None:
     with Elsewhere():
-        for run, _ in gpu.variants(workload, torch.device(DEVICE), (2,)).values():
-            run(1)
+        for name, (run, _) in gpu.variants(workload, torch.device(DEVICE), (2,)).items():
+            if name.partition(",")[0] != "plain":  # which is not ours, and waits for the card
+                run(1)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "gpu"])
@@ -83,3 +91,13 @@ def test_a_device_that_is_not_there_is_said(device: str, capsys: pytest.CaptureF
     assert end.value.code == 2
     assert message.startswith(f"error: --device: {device} is not available (")
     assert message.count("\n") == 1
+
+
+def test_the_plain_transformer_has_the_weights_that_ours_has() -> None:
+    pytest.importorskip("peft")
+    shape = w6.Shape(2, 16, 2, 4, 5, 10)
+    plain = {name: p.shape for name, p in w6.Plain(shape).named_parameters() if p.requires_grad}
+    ours = FedAvg().network(Parts(shape.model("float32"), 2)).named_parameters()
+    trained = [p.shape for name, p in ours if name != TABLE]
+    assert sorted(plain.values()) == sorted(trained)
+    assert len(plain) == 2 * 2 * 2 + 2, "two factors of queries and of values in two layers, and the output layer's"
