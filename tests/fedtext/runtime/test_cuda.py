@@ -22,8 +22,7 @@ from fedtext.layout import Layout
 from fedtext.models.recurrent import KERNEL_WIDTH
 from fedtext.parameters import initial
 from fedtext.runtime.devices import no_cuda
-from tests import tiny
-from tests.commands import ROOT
+from tests import ROOT, tiny
 from tests.fedtext.models.test_models import METHODS, MODELS, named
 from tests.fedtext.runtime.test_devices import BIGRU, READ, run
 
