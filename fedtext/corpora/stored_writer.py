@@ -99,7 +99,8 @@ class StoreWriter:
         found_L[: len(self.counts_L)] += self.counts_L
         self.counts_L = found_L
         kept = users.cut(most)
-        for file, numbers in zip(files, (kept.tokens_T, kept.lengths_N, self._bytes(kept)), strict=True):
+        written: list[NDArray[Any]] = [kept.tokens_T, kept.lengths_N, self._bytes(kept)]
+        for file, numbers in zip(files, written, strict=True):
             file.write(numbers.astype("<i4").data)
         ends_N, first_K = _starts(kept.lengths_N), _starts(kept.texts_K3.sum(1))
         self.texts.append(kept.texts_K3.astype(np.int32))
