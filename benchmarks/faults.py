@@ -107,8 +107,7 @@ def nodes(rounds: int, expected: str) -> None:
             home = Path(folder)
             with LocalCluster(nodes=2, cpus=1, cwd=ROOT, node_env={"FEDTEXT_HOME": str(home)}) as cluster:
                 argv = [sys.executable, "-m", "platform.run", *WORDS, f"training.rounds={rounds}"]
-                pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-                driver = cluster.popen(argv, cwd=ROOT, **pipes)
+                driver = cluster.popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                 at(home, 4, driver)
                 strike(cluster)
                 seconds = told(driver)

@@ -106,12 +106,21 @@ def card(device: torch.device, wait: Callable[[], None], size: Size = (8192, 102
 
     def product(pair: torch.Tensor) -> Run:
         left, right, out = pair[0], pair[1], torch.empty_like(pair[0])
-        return lambda steps: [torch.mm(left, right, out=out) for _ in range(steps)] and None
+
+        def run(steps: int) -> None:
+            for _ in range(steps):
+                torch.mm(left, right, out=out)
+
+        return run
+
+    def copied(steps: int) -> None:
+        for _ in range(steps):
+            into.copy_(source)
 
     runs: dict[str, tuple[Run, int]] = {
         name: (w6.with_precision(product(pair), name), 1) for name, pair in pairs.items()
     }
-    runs["copy"] = (lambda steps: [into.copy_(source) for _ in range(steps)] and None, 1)
+    runs["copy"] = (copied, 1)
     found = {name: spread(times.wall)["median"] for name, times in in_turns(runs, 5, 5, wait).items()}
     rates = {f"{name} GFLOP / s": 2e-6 * rows**3 / found[name] for name in pairs}
     return rates | {"GB / s": 2e-6 * source.nbytes / found["copy"]}
@@ -126,10 +135,10 @@ def variants(name: str, device: torch.device, stacks: tuple[int, ...]) -> dict[s
     if name in LANGUAGE:
         task = LANGUAGE[name]
         corpus = task.corpus(None)
-        return {"plain": (w3.naive(corpus, task=task, device=device), 1)} | {
-            kind: (w3.ours(corpus, device=device, directions=directions, task=task), 1)
-            for kind, directions in (("reference", None), ("cells", 1))
-        }
+        made: dict[str, Run] = {"plain": w3.naive(corpus, task=task, device=device)}
+        made["reference"] = w3.ours(corpus, device=device, directions=None, task=task)
+        made["cells"] = w3.ours(corpus, device=device, task=task)
+        return {kind: (run, 1) for kind, run in made.items()}
     return _stacked(name, device, stacks)
 
 

@@ -44,7 +44,7 @@ def sums(words_UE: NDArray[np.int32]) -> NDArray[np.float64]:
     first_UE[:, 1:] = ordered_UE[:, 1:] != ordered_UE[:, :-1]
     weights_U = 1 / np.sqrt(first_UE.sum(1))
     shares = np.repeat(weights_U, EACH)[first_UE.ravel()]
-    return np.bincount(ordered_UE.ravel()[first_UE.ravel()], shares, WORDS)
+    return np.bincount(ordered_UE.ravel()[first_UE.ravel()], shares, WORDS).astype(np.float64)
 
 
 def quality(found: list[str], counts_V: NDArray[np.int64], names: list[str]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def main() -> int:
         print("error: valgrind is not installed", file=sys.stderr)
         return 2
     here, kept = machine(), json.loads(KEPT.read_text()) if KEPT.exists() else []
-    known = next((each["instructions"] for each in kept if each["machine"] == here), {})
+    known: dict[str, float] = next((each["instructions"] for each in kept if each["machine"] == here), {})
     found, worse = {}, False
     print("| workload | million instructions per client and batch | kept | change |\n| --- | --- | --- | --- |")
     for label, (name, clients, steps) in CASES.items():

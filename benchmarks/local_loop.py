@@ -137,7 +137,7 @@ def full_batches(texts: int, size: int, client: int) -> Iterator[np.ndarray]:
 def naive(task: Task, client: ClientData, device: torch.device = CPU, words: int = VOCABULARY) -> Run:
     """Return the plain torch loop on the whole embedding table of ``words`` rows."""
     network = task.network()
-    network.embedding = nn.Embedding(words, task.model.embedding.dim)  # type: ignore[assignment]
+    network.embedding = nn.Embedding(words, task.model.embedding.dim)
     network.to(device)
     ids, offsets = client.rows_R[client.train.tokens_T], client.train.offsets
     samples = [
@@ -242,7 +242,7 @@ def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
     found = in_turns(variants(name, corpus), steps, turns)
     rows = []
     for variant, times in found.items():
-        row = {"workload": name, "variant": variant, "CPU ms": spread(times.cpu), "wall ms": median(times.wall)}
+        row: dict[str, Any] = {"workload": name, "variant": variant, "CPU ms": spread(times.cpu), "wall ms": median(times.wall)}
         if not variant.startswith("floor"):
             row["samples / CPU s"] = 1000 * SAMPLES[name] / row["CPU ms"]["median"]
             row["samples / s"] = 1000 * SAMPLES[name] / row["wall ms"]

@@ -67,7 +67,7 @@ def measured(made: Experiment, corpus: Corpus, actors: int, device: torch.device
         for _ in federation.run():
             walls.append(time.perf_counter() - before)
             before = time.perf_counter()
-        row = {"actors": actors or "no Ray", "engine": made.engine, "stack": made.training.stack}
+        row: dict[str, Any] = {"actors": actors or "no Ray", "engine": made.engine, "stack": made.training.stack}
         row |= {"first round s": walls[0], "wall s / round": spread(walls[1:-1])}  # the last one has the evaluation
         texts = sum(len(client.train) for client in corpus.clients)
         row["texts / s"] = texts / row["wall s / round"]["median"]

@@ -34,7 +34,7 @@ from actors.fleet import RayFleet
 from actors.placement import Plan, assign
 from actors.shipment import ship
 from benchmarks import synthetic
-from fedtext.client.participants import describe, participants, stacks
+from fedtext.client.participants import described, participants, stacks
 from fedtext.client.worker import Worker
 from fedtext.config.engine import choose_engine, stack_size
 from fedtext.config.experiment import Experiment
@@ -92,7 +92,7 @@ def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, read
     clients = [client for client in participants(made, corpus) if client.id in set(hosted)]
     worker = Worker(made, corpus, clients, private)
     # what comes after training belongs to the platform
-    worker.uplink.payload = lambda *turn: (np.zeros(0, np.uint8), {})  # type: ignore[method-assign]
+    worker.uplink.update = lambda *turn: (None, {})  # type: ignore[method-assign]
     worker._kept = lambda *state: {}  # type: ignore[method-assign]
     size, _ = stack_size(made, len(corpus.clients))
     for round_ in range(1, rounds + 1):
@@ -107,7 +107,7 @@ def _bare(made: Experiment, corpus: Corpus, hosted: list[int], rounds: int, read
 def bare(made: Experiment, corpus: Corpus, processes: int) -> dict[str, Any]:
     """Do the same training in ``processes`` processes: wall of the slowest and CPU of all, after the first round."""
     rounds, context = made.training.rounds, multiprocessing.get_context("spawn")
-    costs = {client.id: float(describe(client, corpus).tokens) for client in corpus.clients}
+    costs = dict(enumerate(described(made, corpus, participants(made, corpus)).tokens.tolist()))
     ready, times = context.Barrier(processes), context.Queue()
     running = [
         context.Process(target=_bare, args=(made, corpus, hosted, rounds, ready, times))
@@ -136,7 +136,7 @@ def overhead(quick: bool) -> list[dict[str, Any]]:
         corpus = synthetic.corpus(clients, texts, vocabulary, 10 if clients >= 100 else 200)
         made = experiment(model, 4 if clients < 100 else 8, stack)
         loop, platform = bare(made, corpus, 2), through_ray(made, corpus, 2)
-        row = {"workload": name}
+        row: dict[str, Any] = {"workload": name}
         for figure in ("wall s", "cpu s"):
             plain, whole = spread(loop[figure]), spread(platform[figure])
             row |= {f"bare {figure}": plain, f"platform {figure}": whole}

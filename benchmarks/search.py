@@ -161,7 +161,7 @@ def _measured(
     command = [sys.executable, *(words if words[0] == "-c" else ["-m", *words])]
     began = time.perf_counter()
     with open(folder / "stdout", "w") as out, open(folder / "stderr", "w") as err:
-        pipe = {"stdin": subprocess.PIPE, "stdout": out, "stderr": err, "cwd": ROOT, "text": True}
+        pipe: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": out, "stderr": err, "cwd": ROOT, "text": True}
         running = subprocess.Popen(command, env=os.environ | ENVIRONMENT | names, **pipe)
         assert running.stdin
         running.stdin.write(asked)

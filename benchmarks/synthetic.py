@@ -46,4 +46,4 @@ def real(data: Path) -> list[ClientData]:
     """Load the sixteen clients of FDU-MTL from ``data``."""
     experiment = files.validate(files.read(Path(__file__).resolve().parent.parent / "tune_spaces/kteps.yaml"))
     drawn = experiment.model.embedding.model_copy(update={"init": RandomInit()})
-    return prepare(experiment.corpus, drawn, experiment.seed, data).clients
+    return list(prepare(experiment.corpus, drawn, experiment.seed, data).clients)

@@ -45,7 +45,9 @@ def recorded(*places: tuple[Any, str]) -> Iterator[set[str]]:
         return noted
 
     for owner, name, function in before:
-        made = property(noting(function.fget)) if isinstance(function, property) else noting(function)
+        was = function.fget if isinstance(function, property) else function
+        assert was is not None
+        made = property(noting(was)) if isinstance(function, property) else noting(was)
         setattr(owner, name, made)
     try:
         yield found

@@ -7,7 +7,7 @@ same sizes again. An evaluation with large batches leaves gigabytes that trainin
 import ctypes
 from functools import cache
 
-MUCH = 256 << 20  # bytes: less is soon used again, and costs more to ask for anew than it is worth
+MUCH = 1 << 30  # bytes: less is kept, since the next round would ask for most of it again
 _FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"  # of struct mallinfo2
 
 

@@ -24,7 +24,7 @@ before = resident()
 some = [np.ones(1 << 20, np.uint8) for _ in range({megabytes})]
 del some
 kept = resident() - before
-print(kept >> 20, return_freed(), (resident() - before) >> 20)
+print(kept >> 20, return_freed(256 << 20), (resident() - before) >> 20)
 """
 
 
