@@ -70,7 +70,9 @@ def imdb(data: Path, texts: int, clients: int) -> list[Client]:
 
 def different() -> list[Method]:
     """Return FedAvg and the methods whose loss differs from FedAvg's."""
-    return [method.model_validate({}) for method in METHODS.values() if method is FedAvg or method.loss is not FedAvg.loss]
+    return [
+        method.model_validate({}) for method in METHODS.values() if method is FedAvg or method.loss is not FedAvg.loss
+    ]
 
 
 def compare(method: Method, config: RecurrentClassifier, clients: list[Client]) -> dict[str, float]:

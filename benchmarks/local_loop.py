@@ -242,7 +242,12 @@ def rows_of(name: str, corpus: Any, steps: int, turns: int) -> list[dict]:
     found = in_turns(variants(name, corpus), steps, turns)
     rows = []
     for variant, times in found.items():
-        row: dict[str, Any] = {"workload": name, "variant": variant, "CPU ms": spread(times.cpu), "wall ms": median(times.wall)}
+        row: dict[str, Any] = {
+            "workload": name,
+            "variant": variant,
+            "CPU ms": spread(times.cpu),
+            "wall ms": median(times.wall),
+        }
         if not variant.startswith("floor"):
             row["samples / CPU s"] = 1000 * SAMPLES[name] / row["CPU ms"]["median"]
             row["samples / s"] = 1000 * SAMPLES[name] / row["wall ms"]
