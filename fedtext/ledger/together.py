@@ -20,6 +20,7 @@ _LATER = (
     "each run is counted with all of its rounds, and may depend on what those before it released, as in a search; what "
     "runs without server.noise release is not counted, nor are the metrics by which runs are compared"
 )
+_OTHERS = "runs whose guarantee is for other neighbours are not counted, and cannot be added"
 _UNKNOWN = (
     "not computed: clients add the noise, and what it guarantees depends on each run's number of coordinates: it is "
     "known once each of these runs has completed a round"
@@ -45,33 +46,36 @@ class Trial:
 
 
 def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
-    """Yield the guarantee of all runs together, and of how many, for each corpus and seed.
+    """Yield the guarantee of all runs together, and of how many, for each corpus, seed and relation of neighbours.
 
-    Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of three
+    Guarantees for different neighbours, such as a client that takes part or not and one that sends zeros, cannot be
+    added up. Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of three
     bounds (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or corpus
     splits the texts into other clients, whose guarantees cannot be added up.
 
     Args:
         trials: The runs. Those that hide nothing by noise of the server, or of clients for it, are left out.
     """
-    groups: dict[str, list[Trial]] = {}
+    groups: dict[str, dict[str, list[Trial]]] = {}
     for trial in trials:
         run = trial.experiment
         if run.server.noise and run.method.shares and not run.method.pooled:
-            groups.setdefault(f"{run.corpus!r} {run.seed}", []).append(trial)
-    for group in groups.values():
-        yield _entry(group), len(group)
+            same = groups.setdefault(f"{run.corpus!r} {run.seed}", {})
+            same.setdefault(_neighbours(run), []).append(trial)
+    for same in groups.values():
+        for group in same.values():
+            yield _entry(group, len(same) > 1), len(group)
 
 
-def _entry(trials: Sequence[Trial]) -> Entry:
+def _entry(trials: Sequence[Trial], others_are_left: bool) -> Entry:
     runs = [trial.experiment for trial in trials]
     asked = [run.server.noise for run in runs if run.server.noise]
     delta = min(noise.delta for noise in asked)
-    against = {_neighbours(run) for run in runs}
-    if why := _without(trials, against):
+    if why := _without(trials):
         return Entry(CENTRAL, "run", None, delta, why)
     adding = [run for run in runs if is_distributed(run)]
-    assumptions = "; ".join([*sorted(dict.fromkeys(map(distributed.neighbours, adding)) or against), _LATER])
+    against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [_neighbours(runs[0])]
+    assumptions = "; ".join([*against, _LATER, *([_OTHERS] if others_are_left else [])])
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
     others = tuple(_mechanisms(run) for run in runs if not is_distributed(run))
@@ -87,20 +91,13 @@ def _entry(trials: Sequence[Trial]) -> Entry:
     return Entry(CENTRAL, "run", epsilon, delta, how, assumptions)
 
 
-def _without(trials: Sequence[Trial], against: set[str]) -> str:
-    """Return why there is no guarantee of all runs, or why it is not known; empty if there is one.
-
-    Args:
-        trials: The runs.
-        against: Their neighbours.
-    """
+def _without(trials: Sequence[Trial]) -> str:
+    """Return why there is no guarantee of all runs, or why it is not known; empty if there is one."""
     runs = [trial.experiment for trial in trials]
     if any(run.server.noise and run.server.noise.cohort_size for run in runs):
         return "no guarantee: server.noise.cohort_size simulates that of other runs"
     if any(map(pooled_vectors, runs)):
         return POOLED_VECTORS
-    if len(against) > 1:
-        return "no guarantee: the runs have different neighbours"
     if any(is_distributed(trial.experiment) and not trial.added for trial in trials):
         return _UNKNOWN
     return ""

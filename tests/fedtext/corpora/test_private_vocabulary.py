@@ -1,11 +1,14 @@
 """Vocabularies that are released with a guarantee: what is found, what is never found, and the ledger."""
 
+import math
 from collections import Counter
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedtext.accounting import heavy_hitters
 from fedtext.config.files import validate
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.prepare import prepare
@@ -187,3 +190,16 @@ def test_a_run_with_it_is_like_any_other() -> None:
     made = _experiment(participation={"fraction": 0.02})
     corpus = _corpus(made.corpus)
     assert final(made, corpus) == final(made, corpus)
+
+
+def test_noised_sums_have_the_noise_that_is_stated() -> None:
+    """Of 20,000 words whose sum is at the threshold plus c sigma, the share Phi(c) is released."""
+    made = NoisySums(epsilon=3.0, delta=1e-6, words_per_client=20)
+    sigma = heavy_hitters.sum_sigma(made.epsilon, made.delta)
+    least = heavy_hitters.sum_threshold(sigma, made.delta, made.words_per_client)
+    count = 20_000
+    for deviations in nonempty([-1.0, 0.5, 1.5]):
+        sums = {f"w{place}": least + deviations * sigma for place in range(count)}
+        share = NormalDist().cdf(deviations)
+        found = len(made.above(sums, np.random.default_rng(3))) / count
+        assert abs(found - share) < 4 * math.sqrt(share * (1 - share) / count)

@@ -12,6 +12,7 @@ from tests import tiny
 from tests.fedtext.ledger.noisy import ROUNDS, central
 from tests.fedtext.ledger.test_correlated_ledger import APART
 from tests.fedtext.secure.test_noised_sums import KINDS, noisy
+from tests.loops import nonempty
 
 dp = pytest.importorskip("dp_accounting")
 
@@ -58,12 +59,10 @@ def test_poisson_samples_are_composed_no_worse_than_by_renyi_divergence() -> Non
 
 
 def test_what_cannot_be_added_up_has_no_number() -> None:
-    mixed = [trial({"multiplier": 1.0}), trial({"multiplier": 1.0}, {"fraction": 1.0})]
     simulated = [trial({"multiplier": 1.0}), trial({"multiplier": 1.0, "cohort_size": 9})]
     vectors = {"model": {"embedding": {"dim": 4, "init": {"name": "word2vec", "corpus": "train"}}, "hidden": 3}}
     pooled = [trial({"multiplier": 1.0}, **vectors)]
     for made, words in (
-        (mixed, "different neighbours"),
         (simulated, "simulates"),
         (pooled, "word vectors were trained"),
     ):
@@ -92,9 +91,25 @@ def test_noise_of_clients_is_composed_by_renyi_divergence() -> None:
     ((unknown, _),) = together([Trial(one.experiment), one])
     assert unknown.epsilon is None
     assert "once each of these runs has completed a round" in unknown.how
-    ((sampled, _),) = together([one, Trial(central(0.5, {"multiplier": 1.5}))])
-    assert sampled.epsilon is None
-    assert "different neighbours" in sampled.how
+    sampled = Trial(central(0.5, {"multiplier": 1.5}))
+    (mine, _), (theirs, _) = together([one, sampled])
+    for entry, alone in nonempty([(mine, one), (theirs, sampled)]):
+        ((expected, _),) = together([alone])
+        assert entry.epsilon == expected.epsilon
+        assert entry.assumptions == f"{expected.assumptions}; runs whose guarantee is for other neighbours are not " + (
+            "counted, and cannot be added"
+        )
+
+
+def test_runs_with_other_neighbours_are_added_up_by_themselves() -> None:
+    poisson = {"fraction": 0.1, "sampling": "poisson"}
+    apart, sampled = ([trial({"multiplier": z}, how) for z in (1.0, 2.0)] for how in (APART, poisson))
+    found = list(together([apart[0], *sampled, apart[1]]))
+    assert [count for _, count in found] == [2, 2]
+    assert [entry.epsilon for entry, _ in found] == [next(together(each))[0].epsilon for each in (apart, sampled)]
+    said = list(of_trials([*apart, *sampled]))
+    assert len(said) == 2
+    assert all("all 2 of 4 trials" in each and "for other neighbours are not counted" in each for each in said)
 
 
 def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted() -> None:

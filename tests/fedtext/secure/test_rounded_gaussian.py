@@ -10,8 +10,9 @@ from scipy.special import ndtri
 from fedtext.layout import Layout
 from fedtext.secure import integer_noise
 from fedtext.secure.integer_noise import rounded_gaussian
-from fedtext.server.noise import add_snapped_noise
+from fedtext.server.noise import ServerNoise, add_snapped_noise, deviation
 from fedtext.state.noise_key import NoiseKey
+from tests.fedtext.ledger.noisy import central
 from tests.loops import nonempty
 
 
@@ -73,6 +74,17 @@ def test_snapped_noise_is_of_its_deviation_and_leaves_multiples_of_a_power_of_tw
     whole_N = _noised(0.7, deviation, 1.0, layout) / unit
     assert (whole_N == np.rint(whole_N)).all()
     assert len(np.unique(whole_N % 64)) == 64, "of all multiples"
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_run_with_a_secret_key_has_this_noise_and_another_has_not(secret: bool) -> None:
+    layout, change_N = Layout({"a": (1000,)}), np.full(1008, 0.01)
+    made = central(0.5, {"multiplier": 2.0}, privacy={"noise": "secret" if secret else "reproducible"})
+    change_N[1000:] = 0
+    ServerNoise(made, 10, layout, NoiseKey(bytes(32), secret=secret)).add(change_N, 1)
+    unit = 2.0 ** (math.floor(math.log2(deviation(made, 10))) - 20)
+    whole_N = change_N[:1000] / unit
+    assert (whole_N == np.rint(whole_N)).all() == secret
 
 
 def test_noise_is_larger_by_what_rounding_adds() -> None:
