@@ -49,9 +49,9 @@ def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
     """Yield the guarantee of all runs together, and of how many, for each corpus, seed and relation of neighbours.
 
     Guarantees for different neighbours, such as a client that takes part or not and one that sends zeros, cannot be
-    added up. Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of three
-    bounds (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or corpus
-    splits the texts into other clients, whose guarantees cannot be added up.
+    added up. Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of
+    three bounds (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or
+    corpus splits the texts into other clients, whose guarantees cannot be added up.
 
     Args:
         trials: The runs. Those that hide nothing by noise of the server, or of clients for it, are left out.
