@@ -74,8 +74,9 @@ class StoredClients(Sequence[ClientData]):
         self.digest: str = about["digest"]
         self.texts_K3, self.train_tokens_K = self._read(TEXTS), self._read(TRAIN_TOKENS)
         self.counts_V = self._read(COUNTS)
-        self._first_text, self._first_token = self._read(FIRST_TEXT), self._read(FIRST_TOKEN)
-        self._lengths_N, self._bytes_N, self._tokens_T = self._read(LENGTHS), self._read(BYTES), self._read(TOKENS)
+        names = (FIRST_TEXT, FIRST_TOKEN, LENGTHS, BYTES, TOKENS)
+        found = (Parts(self.folder / name) for name in names)
+        self._first_text, self._first_token, self._lengths_N, self._bytes_N, self._tokens_T = found
         self.rows_V: NDArray[np.int32] = np.arange(len(self.vocabulary), dtype=np.int32)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -100,18 +101,44 @@ class StoredClients(Sequence[ClientData]):
 
     def _client(self, client: int) -> ClientData:
         texts = self.texts_K3[client].tolist()
-        first = int(self._first_text[client])
-        lengths_N = self._lengths_N[first : first + sum(texts)]
-        bytes_N = self._bytes_N[first : first + sum(texts)].astype(np.int64)
-        start = int(self._first_token[client])
-        sets = []
+        first, start = (int(each.read(client, client + 1)[0]) for each in (self._first_text, self._first_token))
+        lengths_N, bytes_N = (each.read(first, first + sum(texts)) for each in (self._lengths_N, self._bytes_N))
+        bytes_N, tokens_T = bytes_N.astype(np.int64), self._tokens_T.read(start, start + int(lengths_N.sum()))
+        sets, tokens_T = [], tokens_T.astype(np.int32)
         for count in texts:
             offsets = np.zeros(count + 1, np.int64)
             np.cumsum(lengths_N[:count], out=offsets[1:])
-            tokens_T = self._tokens_T[start : start + offsets[-1]].astype(np.int32)
-            sets.append(TokenSet(tokens_T, offsets, np.zeros(count, np.int64), bytes_N=bytes_N[:count]))
-            start, lengths_N, bytes_N = start + int(offsets[-1]), lengths_N[count:], bytes_N[count:]
+            own_T = tokens_T[: offsets[-1]]
+            sets.append(TokenSet(own_T, offsets, np.zeros(count, np.int64), bytes_N=bytes_N[:count]))
+            tokens_T, lengths_N, bytes_N = tokens_T[offsets[-1] :], lengths_N[count:], bytes_N[count:]
         return ClientData(client, self.names[client], self.rows_V, len(self.rows_V), *sets)
+
+
+class Parts:
+    """An array on disk of which parts are read. Mapped files would count their pages, and those beside them, as memory.
+
+    Args:
+        path: A file that ``np.save`` can have written.
+
+    Raises:
+        ValueError: It is none, or ends early.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = open(path, "rb", buffering=0)  # noqa: SIM115
+        np.lib.format.read_magic(self.file)
+        (self.count,), _, self.dtype = np.lib.format.read_array_header_1_0(self.file)
+        self.start = self.file.tell()
+        if os.fstat(self.file.fileno()).st_size < self.start + self.count * self.dtype.itemsize:
+            raise ValueError(f"{path.name} ends early")
+
+    def __len__(self) -> int:
+        return int(self.count)
+
+    def read(self, first: int, end: int) -> NDArray[Any]:
+        """Return the numbers from ``first`` until before ``end``."""
+        size = self.dtype.itemsize
+        return np.frombuffer(os.pread(self.file.fileno(), size * (end - first), self.start + size * first), self.dtype)
 
 
 class StoredNames(Sequence[str]):
@@ -124,8 +151,8 @@ class StoredNames(Sequence[str]):
 
     def __init__(self, folder: Path, there: range | None = None) -> None:
         self.folder = folder
-        self._ends_K = np.load(folder / NAME_ENDS, mmap_mode="r")
-        self._text = np.memmap(folder / NAMES, np.uint8, "r")
+        self._ends_K = Parts(folder / NAME_ENDS)
+        self._text = open(folder / NAMES, "rb", buffering=0)  # noqa: SIM115
         self.there = range(len(self._ends_K) - 1) if there is None else there
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -137,8 +164,8 @@ class StoredNames(Sequence[str]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return StoredNames(self.folder, self.there[index])
-        place = self.there[index]
-        return self._text[self._ends_K[place] : self._ends_K[place + 1]].tobytes().decode()
+        first, end = self._ends_K.read(self.there[index], self.there[index] + 2).tolist()
+        return os.pread(self._text.fileno(), end - first, first).decode()
 
 
 def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClients:
