@@ -3,7 +3,16 @@
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, PlainSerializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    Tag,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
@@ -42,6 +51,12 @@ def watched(part: Part) -> tuple[Part, set[str]]:
     copy = made.model_construct(part.model_fields_set, **{name: getattr(part, name) for name in fields})
     read.clear()
     return copy, read
+
+
+# Of a field that is a value or a mapping, as Annotated[Annotated[int, VALUE] | Annotated[Steps, KEYS], FORMS]: an error
+# message is about the form that was written.
+VALUE, KEYS = Tag("a value"), Tag("keys and values")
+FORMS = Discriminator(lambda value: KEYS.tag if isinstance(value, dict | BaseModel) else VALUE.tag)
 
 
 def _named(value: Any) -> Any:

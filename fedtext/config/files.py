@@ -195,7 +195,9 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     for step, place in enumerate(steps, 1):
         if isinstance(node, dict) and place not in node and node.get("name") == place:
             continue
-        if isinstance(node, dict) and not {place, "name"} & set(node) and step < len(steps):  # a name that was left out
+        if isinstance(node, dict) and path and place not in node and step < len(steps):  # a name left out, or a form's
+            continue
+        if isinstance(node, list | tuple) and not isinstance(place, int):  # its places have no names
             continue
         if not isinstance(node, dict | list | tuple):  # a value has no keys: it is one of its types
             if place == node and step == len(steps) - 1:  # or a name alone, whose class has keys that are missing
@@ -204,7 +206,7 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
         path.append(str(place))
         if isinstance(node, dict):
             node = node.get(place)
-        elif isinstance(node, list | tuple) and isinstance(place, int) and place < len(node):
+        elif isinstance(node, list | tuple) and place < len(node):
             node = node[place]
     return tuple(path)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fedtext.schema import Strict
+from fedtext.schema import FORMS, KEYS, VALUE, Strict
 
 _HOURS = 1440  # the most of a day on a simulated clock, which looks at one after the other
 _WHOLE = 1e-3  # how far rounds * fraction of an epoch may be from 1, so that 0.333 is a third
@@ -59,7 +59,7 @@ class Pace(Strict):
     """
 
     texts_per_second: float = Field(100.0, ge=1e-9, description="texts that a client of median speed reads in a second")
-    spread: Annotated[float, Field(ge=0, le=10)] | Pareto = Field(
+    spread: Annotated[Annotated[float, Field(ge=0, le=10), VALUE] | Annotated[Pareto, KEYS], FORMS] = Field(
         0.5, description="standard deviation of log a_k; 0: all clients are as fast; or {pareto: SHAPE}: a heavy tail"
     )
     jitter: float = Field(0.2, ge=0, le=10, description="standard deviation of log b; 0: a client is always as fast")

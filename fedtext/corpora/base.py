@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,9 +12,11 @@ from fedtext.corpora.private_vocabulary import PrivateVocabulary, Release
 from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import checked, folders, present
-from fedtext.schema import Strict
+from fedtext.schema import FORMS, KEYS, VALUE, Strict
 from fedtext.text.representation import TextField, Words
 from fedtext.text.tokens import Unlabeled
+
+Vocabulary: TypeAlias = Annotated[Annotated[int, Field(ge=1), VALUE] | Annotated[PrivateVocabulary, KEYS], FORMS]
 
 
 def find(corpus: str, folder: str, name: str, data: Path | None, advice: str) -> Path:
@@ -79,7 +81,7 @@ class CorpusConfig(Strict, ABC):
     max_length: int | None = Field(
         200, ge=1, description="words kept of each text, from its beginning; null: all of them"
     )
-    vocabulary: Annotated[int, Field(ge=1)] | PrivateVocabulary = Field(
+    vocabulary: Vocabulary = Field(
         50_000,
         description="most frequent words kept, by summed client counts of train, or {private: ...}: words that are "
         "released with a guarantee; only if tokens are words",

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from pydantic import Discriminator, Field, PositiveInt, Tag, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from fedtext.accounting.entry import DELTA
-from fedtext.schema import Strict, choice
+from fedtext.schema import FORMS, KEYS, VALUE, Strict, choice
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # of Adam; torch's own
 
@@ -82,10 +82,7 @@ class Steps(Strict):
     )
 
 
-BatchSize: TypeAlias = Annotated[  # discriminated, so that an error message is about the form that was written
-    Annotated[PositiveInt, Tag("number")] | Annotated[Steps, Tag("by steps")],
-    Discriminator(lambda value: "by steps" if isinstance(value, dict | Steps) else "number"),
-]
+BatchSize: TypeAlias = Annotated[Annotated[PositiveInt, VALUE] | Annotated[Steps, KEYS], FORMS]
 
 
 class DpSgd(Strict):

@@ -176,6 +176,23 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
             "command line: the value of uplink, '{a: 1, a: 2}': the key a is given a second time",
         ),
         (["server.noise.multiplier=1"], "command line: server.noise: a client's part"),
+        (["corpus.vocabulary={private: triehhh}"], "line: corpus.vocabulary.private cannot be 'triehhh'; did you mean"),
+        (["corpus.vocabulary={size: 9}"], "command line: the key corpus.vocabulary.private is missing"),
+        (["corpus.vocabulary={private: triehh, sise: 9}"], "no key corpus.vocabulary.sise; did you mean size?"),
+        (
+            ["corpus.vocabulary={private: {noisy_sums: {epsilom: 2}}}"],
+            "line: there is no key corpus.vocabulary.private.noisy_sums.epsilom; did you mean epsilon?",
+        ),
+        (
+            ["corpus.vocabulary={private: {triehh: {epsilon: -1}}}"],
+            "line: corpus.vocabulary.private.triehh.epsilon: should be greater than or equal to 0.001",
+        ),
+        (["corpus.vocabulary=0"], "command line: corpus.vocabulary: should be greater than or equal to 1"),
+        (["corpus.vocabulary=x"], "corpus.vocabulary: should be a valid integer, but here it is 'x'"),
+        (["corpus.vocabulary=[1]"], "corpus.vocabulary: should be a valid integer, but here it is [1]"),
+        (["participation.pace={spread: {pareto: 0}}"], "line: participation.pace.spread.pareto: should be greater"),
+        (["training.batch_size=[1]"], "training.batch_size: should be a valid integer, but here it is [1]"),
+        (["corpus.vocabulary={name: a, private: triehh}"], "no key corpus.vocabulary.name; valid: private, size"),
     ],
 )
 def test_an_error_in_an_override_blames_the_command_line(tmp_path: Path, words: list[str], sentence: str) -> None:
