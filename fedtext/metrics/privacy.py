@@ -82,12 +82,13 @@ ATTACKS: list[Metric] = [
     _leak("label_l1_uniform", "label_leakage: label_l1 of the guess of equal shares", unit="number", better="neither"),
     _leak(
         "member_auc",
-        "membership: area under the ROC curve of train against test texts by their loss; 0.5 is chance",
+        "membership: area under the ROC curve of train against test texts by the attack's score; 0.5 is chance",
+        "The score is the loss, or that of rmia or lira, which attack after the last round.",
         columns="all",
     ),
     _leak(
         "member_advantage",
-        "membership: true minus false positive rate at the mean loss of half of the train texts",
+        "membership: true minus false positive rate at the mean score of half of the train texts",
         "The rates are of the other half, and of the test texts.",
     ),
     _leak(

@@ -168,6 +168,9 @@ def test_a_legend_explains_a_name_once() -> None:
     ]
 
 
+AREA = "area under the ROC curve of train against test texts"
+
+
 def test_values_are_told_with_their_units_and_every_name_has_a_meaning() -> None:
     given = {
         "Ag_val": (0.5037, "50.4 %", "Ag of validation texts"),
@@ -176,6 +179,7 @@ def test_values_are_told_with_their_units_and_every_name_has_a_meaning() -> None
         "train_cpu_seconds": (0.0437, "0.0437 s", "CPU time of all clients"),
         "round_seconds": (185.0, "3 min 05 s", "wall time of a round"),
         "bytes_up": (12_100_000.0, "12.1 MB", "bytes sent by all clients"),
+        "member_auc": (0.512, "51.2 %", f"membership: {AREA} by the attack's score; 0.5"),
         "clients_trained": (62_401.0, "62,401", "clients whose update"),
         "epsilon": (5_864_447.2, "5,864,447", "bound on the privacy loss"),
         "loss_near": (0.06154, "0.06154", ""),
