@@ -38,7 +38,8 @@ def metrics_note(experiment: Experiment) -> str:
     evaluated = sorted(experiment.evaluated_metrics, key=column_order)
     private = ["epsilon", "delta"] if experiment.uplink or experiment.server.noise else []
     audited = [name for audit in experiment.audits for name in audit.metrics]
-    lines = legend([*evaluated, *audited, *private, "loss", "bytes_total"])
+    measured = ["epsilon_lower", "epsilon_lower_confidence"] if experiment.privacy.canaries else []
+    lines = legend([*evaluated, *audited, *private, *measured, "loss", "bytes_total"])
     topics = f"Metrics stand under their topic, {logged('Ag')}. Fractions are from 0 to 1."
     return "\n".join([topics, "", *(f"- `{line.replace(': ', '`: ', 1)}" for line in lines)])
 

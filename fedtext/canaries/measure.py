@@ -64,6 +64,7 @@ def metrics(measured: Measured) -> dict[str, float]:
     found = {
         "epsilon_lower": measured.epsilon,
         "epsilon_lower_gaussian": measured.gaussian,
+        "epsilon_lower_confidence": measured.confidence,
         "epsilon_estimate": measured.estimate,
     }
     return {name: value for name, value in found.items() if value is not None}

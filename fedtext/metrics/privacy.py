@@ -173,8 +173,8 @@ PRIVACY: list[Metric] = [
     ),
     _privacy(
         "epsilon_lower",
-        "epsilon that the run has at least, by canaries (privacy.canaries)",
-        "With the confidence that ledger.json states, for any mechanism (Steinke et al. 2023). The claimed epsilon is "
+        "epsilon that the run has at least, by canaries, with confidence privacy.canaries.confidence (default 95 %)",
+        "For any mechanism (Steinke et al. 2023); epsilon_lower_confidence has the confidence. The claimed epsilon is "
         "an upper bound of the same number: a lower bound above it shows that the claim is wrong.",
         unit="epsilon",
         when=LATE,
@@ -184,6 +184,14 @@ PRIVACY: list[Metric] = [
         "epsilon_lower if the trade-off curve is that of Gaussian noise (privacy.canaries)",
         "By Mahloujifar et al. 2024, with the same guesses. Exact for Gaussian noise without sampling.",
         unit="epsilon",
+        when=LATE,
+    ),
+    _privacy(
+        "epsilon_lower_confidence",
+        "probability with which epsilon_lower holds at least (privacy.canaries.confidence)",
+        "epsilon_lower_gaussian has the same.",
+        unit="fraction",
+        better="neither",
         when=LATE,
     ),
     _privacy(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dashboards.table import print_table
+from fedtext.config.canaries import Canaries
 from tests.loops import nonempty
 from tests.reported import BASE, read, trained
 
@@ -33,6 +34,8 @@ def test_bounds_stand_beside_claims_and_pairs_of_trials_are_compared(
     assert together.startswith("all 2 of 2 trials")
     assert pairs.startswith("canaries of 2 trials, each compared with the one before it: no two tell more together")
     print_table(sweep.cases, sweep.outcomes, "Ap", "max")
-    header, _, first, *_ = capsys.readouterr().out.splitlines()
+    header, _, first, *others = capsys.readouterr().out.splitlines()
+    (told,) = [line for line in others if line.startswith("epsilon_lower: ")]
+    assert told.endswith(f"with confidence privacy.canaries.confidence (default {100 * Canaries().confidence:.0f} %)")
     assert header.split().index("epsilon_lower") == header.split().index("epsilon") + 1
     assert len(first.split()) >= len(header.split())

@@ -10,10 +10,13 @@ import yaml
 
 from dashboards.groups import Group, metrics_of
 from dashboards.mirror import Description, Mirror
+from dashboards.names import logged
 from dashboards.records import metric_batches
 from dashboards.store import Store
 from dashboards.tracking import Tracker
 from dashboards.trial import About, Dataset, Outcome, flatten
+from fedtext.accounting.entry import Measured
+from fedtext.canaries.measure import metrics as measured_metrics
 from fedtext.config.experiment import Experiment
 from tests.dashboards.test_views import view_of
 from tests.loops import nonempty
@@ -126,6 +129,24 @@ def test_a_sweep_is_a_parent_with_a_complete_child_per_trial(tmp_path: Path, sto
     assert len(table) == 6
     assert json.loads(tags["mlflow.loggedArtifacts"]) == [{"path": "clients.json", "type": "table"}]
     assert child.info.artifact_uri.startswith((tmp_path / "mlartifacts").as_uri())
+
+
+def test_a_trial_with_canaries_has_the_confidence_of_its_bound_although_it_is_a_default(
+    tmp_path: Path, store: Store
+) -> None:
+    folder, planned = tmp_path / "runs/first", kteps(1, 0.01)
+    changes = {"uplink": ["clip", {"gaussian": {"sigma": 1.0}}], "privacy": {"canaries": {}}}
+    case = replace(planned, experiment=experiment(**changes))
+    tracker = Tracker(store, folder, case.experiment, sweep=True)
+    tracker.open()
+    tracker.open_trial(case)
+    found = Measured(epsilon=1.0, confidence=0.95, canaries=1000, guesses=125, right=90, gaussian=None, estimate=None)
+    tracker.deliver(case.id, [row(1, **measured_metrics(found))])
+    tracker.close_trial(case.id, "FINISHED")
+    child = store.client().get_run(run_id(folder / case.id))
+    name = logged("epsilon_lower_confidence")
+    assert child.data.metrics[name] == 0.95
+    assert "\n- `epsilon_lower_confidence`: probability " in child.data.tags["mlflow.note.content"]
 
 
 def test_a_single_run_has_no_parent_and_carries_the_name_of_the_run(tmp_path: Path, store: Store) -> None:

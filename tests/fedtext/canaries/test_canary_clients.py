@@ -63,6 +63,7 @@ def test_the_bound_lies_below_the_ledger_and_not_at_zero(kind: str) -> None:
     assert entry.epsilon == claimed
     assert entry.measured is not None
     assert entry.measured.epsilon == found
+    assert record.metrics["epsilon_lower_confidence"] == entry.measured.confidence == 0.95
     assert entry.measured.canaries == 1000
     assert entry.measured.right <= entry.measured.guesses == 125
     assert (entry.measured.gaussian is None) == (kind == "randomised response")
