@@ -6,6 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
+ORACLE := $(VENV)/.oracle
 
 .PHONY: help install sweep run test test-all test-faults fuzz mutants check format ui docs docs-serve bench bench-peers clean
 
@@ -47,6 +48,10 @@ $(DOCS): $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	@touch $@
 
+$(ORACLE): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[oracle]"
+	@touch $@
+
 install: $(READY)  ## the environment in .venv
 
 sweep: $(READY)  ## sweep KTEPS on the built-in corpus and compare it with FedAvg and Local-only
@@ -59,7 +64,7 @@ run: $(READY)  ## one run of the same experiment
 test: $(READY)  ## the tests, but for slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow and not faults"
 
-test-all: $(DOCS)  ## all tests, those of several nodes and of long commands too
+test-all: $(DOCS) $(ORACLE)  ## all tests, those of several nodes and of long commands too
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-faults: $(READY)  ## those that take memory until Ray ends processes; nothing else should run meanwhile

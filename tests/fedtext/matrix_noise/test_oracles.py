@@ -1,4 +1,4 @@
-"""The same numbers by jax-privacy, where it is installed: pip install 'fedtext[oracle]'."""
+"""The same numbers by jax-privacy, where it is installed, as by ``make test-all``: the extra ``oracle``."""
 
 import numpy as np
 import pytest
