@@ -1,7 +1,6 @@
 """Measurements for all benchmarks: CPU time and memory of a tree of processes, medians, tables, JSON files."""
 
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from fedtext.runtime.memory import return_freed
 
 
 class Tree:
@@ -88,9 +89,9 @@ def reset_peak() -> bool:
     """Reset this process's peak of memory. Returns False where the system cannot (only Linux can)."""
     gc.collect()
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # ENVIRONMENT makes malloc keep memory, which would count in the next peak
+        return_freed(above=0)  # ENVIRONMENT makes malloc keep memory, which would count in the next peak
         _CLEAR.write_text("5")
-    except (OSError, AttributeError):
+    except OSError:
         return False
     return True
 

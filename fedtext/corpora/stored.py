@@ -11,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +76,7 @@ class StoredClients(Sequence[ClientData]):
         names = (FIRST_TEXT, FIRST_TOKEN, LENGTHS, BYTES, TOKENS)
         found = (Parts(self.folder / name) for name in names)
         self._first_text, self._first_token, self._lengths_N, self._bytes_N, self._tokens_T = found
+        self.names = StoredNames(self.folder)
         self.rows_V: NDArray[np.int32] = np.arange(len(self.vocabulary), dtype=np.int32)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,17 +94,13 @@ class StoredClients(Sequence[ClientData]):
             return [self._client(client) for client in range(len(self))[index]]
         return self._client(range(len(self))[index])
 
-    @cached_property
-    def names(self) -> "StoredNames":
-        """Names of all clients."""
-        return StoredNames(self.folder)
-
     def _client(self, client: int) -> ClientData:
         texts = self.texts_K3[client].tolist()
         first, start = (int(each.read(client, client + 1)[0]) for each in (self._first_text, self._first_token))
-        lengths_N, bytes_N = (each.read(first, first + sum(texts)) for each in (self._lengths_N, self._bytes_N))
-        bytes_N, tokens_T = bytes_N.astype(np.int64), self._tokens_T.read(start, start + int(lengths_N.sum()))
-        sets, tokens_T = [], tokens_T.astype(np.int32)
+        lengths_N = self._lengths_N.read(first, first + sum(texts))
+        bytes_N = self._bytes_N.read(first, first + sum(texts)).astype(np.int64)
+        tokens_T = self._tokens_T.read(start, start + int(lengths_N.sum())).astype(np.int32)
+        sets = []
         for count in texts:
             offsets = np.zeros(count + 1, np.int64)
             np.cumsum(lengths_N[:count], out=offsets[1:])
@@ -147,13 +143,19 @@ class StoredNames(Sequence[str]):
     Args:
         folder: The folder.
         there: The clients that are named; None: all.
+
+    Raises:
+        ValueError: A file is none of these, or ends early.
     """
 
     def __init__(self, folder: Path, there: range | None = None) -> None:
         self.folder = folder
         self._ends_K = Parts(folder / NAME_ENDS)
         self._text = open(folder / NAMES, "rb", buffering=0)  # noqa: SIM115
-        self.there = range(len(self._ends_K) - 1) if there is None else there
+        clients = len(self._ends_K) - 1
+        if os.fstat(self._text.fileno()).st_size < int(self._ends_K.read(clients, clients + 1)[0]):
+            raise ValueError(f"{NAMES} ends early")
+        self.there = range(clients) if there is None else there
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoredNames, (self.folder, self.there)

@@ -118,7 +118,10 @@ def test_clients_travel_as_the_name_of_their_folder(cache: Path) -> None:
         pickle.loads(sent)
 
 
-@pytest.mark.parametrize("damage", ["about.json", "tokens.npy", "texts.npy"])
+DAMAGED = ["about.json", "tokens.npy", "texts.npy", "lengths.npy", "names.utf8", "name-ends.npy"]
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
 @pytest.mark.parametrize("how", ["missing", "cut", "empty"])
 def test_a_folder_that_is_not_complete_is_told_in_a_sentence(damage: str, how: str, cache: Path) -> None:
     prepared("disk")

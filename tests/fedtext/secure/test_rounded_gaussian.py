@@ -94,3 +94,11 @@ def test_noise_is_larger_by_what_rounding_adds() -> None:
     factors = [1 + unit + 10 * unit / bound for bound in (1e9, 1e-3, 1e-5)]
     for noise_N, factor in nonempty(list(zip(wide[1:], factors[1:], strict=True))):
         np.testing.assert_allclose(noise_N / wide[0], factor / factors[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize(("cohort", "size"), [(None, 5), (2, 5), (80, 80)])
+def test_rounding_is_small_beside_a_clients_part_of_a_simulated_cohort_too(cohort: int | None, size: int) -> None:
+    noise = {"multiplier": 2.0} | ({"cohort_size": cohort} if cohort else {})
+    made = ServerNoise(central(0.5, noise), 10, Layout({"a": (1000,)}), NoiseKey(bytes(32), secret=True))
+    one = ServerNoise(central(0.5, {"multiplier": 2.0}), 10, Layout({"a": (1000,)}), NoiseKey(bytes(32), secret=True))
+    assert made.bound == pytest.approx(one.bound * 5 / size)
