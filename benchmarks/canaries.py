@@ -33,6 +33,7 @@ from fedtext.testing import tiny
 
 EPSILON, FOR_MISTAKES = 4.0, 1.0
 APART = {"fraction": 0.5, "sampling": "separated", "separation": 2}
+POISSON = {"fraction": 0.25, "sampling": "poisson"}
 
 
 def central(epsilon: float, rounds: int, mechanism: Any = "independent", **sections: Any) -> dict[str, Any]:
@@ -44,8 +45,13 @@ def central(epsilon: float, rounds: int, mechanism: Any = "independent", **secti
 
 KINDS: dict[str, dict[str, Any]] = {
     "server.noise, all clients in each of 2 rounds": central(EPSILON, 2),
-    "server.noise, Poisson samples of 0.25, 8 rounds": central(
-        EPSILON, 8, participation={"fraction": 0.25, "sampling": "poisson"}
+    "server.noise, Poisson samples of 0.25, 8 rounds": central(EPSILON, 8, participation=POISSON),
+    "server.noise, Poisson samples of 0.25, 8 rounds, 4,000 canaries and a sixteenth guessed": central(
+        EPSILON,
+        8,
+        participation=POISSON,
+        privacy={"canaries": {"clients": 4000, "guesses": 0.0625}},
+        model={"embedding": {"dim": 30}, "hidden": 4, "head": {"hidden": 3}},
     ),
     "BLT noise, 2 rounds apart, 8 rounds": central(EPSILON, 8, "blt", participation=APART),
     "discrete Gaussian noise of clients on a secure sum, 2 rounds": central(
@@ -72,10 +78,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def experiment(seed: int, canaries: int = 1000, **sections: Any) -> Experiment:
     """Return the experiment of one run."""
-    base = {"model": {"embedding": {"dim": 12}, "hidden": 4, "head": {"hidden": 3}}}
+    base: dict[str, Any] = {"model": {"embedding": {"dim": 12}, "hidden": 4, "head": {"hidden": 3}}}
     training = tiny.TRAINING | {"local_epochs": 1} | sections["training"]
-    privacy = {"canaries": {"clients": canaries}}
-    return tiny.experiment(seed=seed, privacy=privacy, **(base | sections | {"training": training}))
+    base["privacy"] = {"canaries": {"clients": canaries}}
+    return tiny.experiment(seed=seed, **(base | sections | {"training": training}))
 
 
 def last(made: Experiment, corpus: Corpus) -> RoundRecord:
