@@ -31,6 +31,7 @@ NAMES = [
     "one_card",
     "platform_cost",
     "scale",
+    "population",
     "soak",
     "kills",
     "search",

@@ -117,7 +117,8 @@ def engine(task: Task, name: str, clients: list[ClientData], device: torch.devic
         for key, tensor in stack.tensors(place).items():
             tensor.copy_(torch.randn(tensor.shape) if key == TABLE else drawn[key].detach())
     cells = name != "reference"
-    optimizer = LocalOptimizer(task.optimizer, stack, task.optimizer.lr, cells, native=name == "native")
+    moving = [key for key in layout.shapes if not task.model.fixes(key)]
+    optimizer = LocalOptimizer(task.optimizer, stack, task.optimizer.lr, cells, moving, native=name == "native")
     texts = [Texts(client.train, len(client.rows_R)) for client in clients]
     assembler = Assembler(2 if cells else None, cells, device, name)
     problem = Problem(task.method, network, {})

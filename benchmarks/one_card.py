@@ -3,7 +3,8 @@
 KTEPS on clients of equal size (embedding 50,000 x 200, BiGRU 64, batches of 8), all of whom train in every round. Each
 row is one engine and stack, with the clients in one process (``LocalFleet``), or dealt out to actors that have a share
 of the card each. Times are wall time of a round after the first, with wire, aggregation and transfers, without an
-evaluation. The card's memory is what all processes have of it at the end.
+evaluation. The card's memory is what all processes have of it at the end. Rows with actors come first, before this
+process has a part of the card.
 """
 
 import argparse
@@ -77,6 +78,8 @@ def measured(made: Experiment, corpus: Corpus, actors: int, device: torch.device
         return row
     finally:
         federation.fleet.close()
+        del federation
+        torch.cuda.empty_cache()
 
 
 @command_line()
@@ -107,7 +110,7 @@ def main(words: list[str] | None = None) -> list[dict[str, Any]]:
         from actors.cluster import connect
 
         connect(None, num_cpus=max(given.actors), num_gpus=1 if device.type == "cuda" else 0)
-    for actors in given.actors:
+    for actors in sorted(given.actors, reverse=True):
         for engine in given.engines:
             for stack in given.stacks if engine != "reference" else [1]:
                 made = experiment(engine, stack, given.rounds, given.dim, given.hidden)

@@ -12,6 +12,7 @@ from benchmarks import gpu, local_loop, synthetic, w6
 from fedtext.layout import TABLE
 from fedtext.methods import FedAvg
 from fedtext.models.parts import Parts
+from fedtext.training.stack import Stack
 from tests.elsewhere import DEVICE, Elsewhere
 from tests.loops import nonempty
 
@@ -91,6 +92,18 @@ def test_a_device_that_is_not_there_is_said(device: str, capsys: pytest.CaptureF
     assert end.value.code == 2
     assert message.startswith(f"error: --device: {device} is not available (")
     assert message.count("\n") == 1
+
+
+def test_a_loop_of_ours_leaves_the_table_of_a_model_with_adapters_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Stack] = []
+    monkeypatch.setattr(local_loop, "Stack", lambda *given: made.append(Stack(*given)) or made[-1])
+    shape = w6.Shape(2, 16, 2, 4, 5, 10)
+    run = w6.ours(shape, shape.client(8), torch.device("cpu"), "float32")
+    before = {name: tensor.clone() for name, tensor in made[0].tensors(0).items()}
+    run(2)
+    moved = {name for name, tensor in made[0].tensors(0).items() if not torch.equal(tensor, before[name])}
+    assert moved
+    assert TABLE not in moved
 
 
 def test_the_plain_transformer_has_the_weights_that_ours_has() -> None:

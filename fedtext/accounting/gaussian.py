@@ -13,9 +13,10 @@ SNAPPED = (
 )
 # Of correlated noise with privacy.noise: secret.
 ROUNDED = (
-    "norms are clipped in float32; the server's mean and its noise are rounded to multiples of a millionth of the "
-    "noise's deviation, so that their sum shows no finer digits of either; correlated noise is a sum of floating-point "
-    "draws, whose probabilities are not exact"
+    "the server's mean and its noise are rounded to multiples of about a billionth of the noise's deviation, so that "
+    "their sum shows no finer digits of either, and the noise is larger by what rounding and clipping in floating "
+    "point add to the distance of two means; correlated noise is a sum of floating-point draws, whose probabilities "
+    "are not exact"
 )
 
 

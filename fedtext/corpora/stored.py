@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ class StoredClients(Sequence[ClientData]):
                 f"corpus.storage: {folder} belongs to another user: set $FEDTEXT_CACHE to a folder of your own"
             ) from error
         except (OSError, ValueError, EOFError, KeyError) as error:
-            raise UserError(f"corpus.storage: {folder} is damaged ({error}): remove it, and start again") from error
+            raise _damaged(folder, error) from error
 
     def _open(self, about: dict[str, Any]) -> None:
         self.vocabulary: list[str] = about["vocabulary"]
@@ -121,7 +122,7 @@ class Parts:
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = open(path, "rb", buffering=0)  # noqa: SIM115
+        self.path, self.file = path, open(path, "rb", buffering=0)  # noqa: SIM115
         np.lib.format.read_magic(self.file)
         (self.count,), _, self.dtype = np.lib.format.read_array_header_1_0(self.file)
         self.start = self.file.tell()
@@ -132,9 +133,13 @@ class Parts:
         return int(self.count)
 
     def read(self, first: int, end: int) -> NDArray[Any]:
-        """Return the numbers from ``first`` until before ``end``."""
+        """Return the numbers from ``first`` until before ``end``.
+
+        Raises:
+            UserError: The file has become shorter since it was opened.
+        """
         size = self.dtype.itemsize
-        return np.frombuffer(os.pread(self.file.fileno(), size * (end - first), self.start + size * first), self.dtype)
+        return np.frombuffer(_read(self.file, self.path, self.start + size * first, size * (end - first)), self.dtype)
 
 
 class StoredNames(Sequence[str]):
@@ -167,7 +172,19 @@ class StoredNames(Sequence[str]):
         if isinstance(index, slice):
             return StoredNames(self.folder, self.there[index])
         first, end = self._ends_K.read(self.there[index], self.there[index] + 2).tolist()
-        return os.pread(self._text.fileno(), end - first, first).decode()
+        return _read(self._text, self.folder / NAMES, first, end - first).decode()
+
+
+def _read(file: FileIO, path: Path, start: int, size: int) -> bytes:
+    """Return bytes of a file, without moving its position."""
+    found = os.pread(file.fileno(), size, start)
+    if len(found) < size:
+        raise _damaged(path.parent, f"{path.name} ends early")
+    return found
+
+
+def _damaged(folder: Path, why: object) -> UserError:
+    return UserError(f"corpus.storage: {folder} is damaged ({why}): remove it, and start again")
 
 
 def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClients:

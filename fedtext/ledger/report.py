@@ -158,7 +158,7 @@ def of_trials(trials: Sequence[Trial]) -> Iterator[str]:
         if entry.epsilon is not None:
             said = f"epsilon = {format_epsilon(entry.epsilon)} at delta = {entry.delta:g}"
         yield (
-            f"all {count} of {len(trials)} trials that have server.noise, the same clients and neighbours, together: "
+            f"all {count} of {len(trials)} trials that have server.noise and the same clients together: "
             + said
             + (f" ({entry.assumptions})" if entry.assumptions else "")
         )

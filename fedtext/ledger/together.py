@@ -20,7 +20,9 @@ _LATER = (
     "each run is counted with all of its rounds, and may depend on what those before it released, as in a search; what "
     "runs without server.noise release is not counted, nor are the metrics by which runs are compared"
 )
-_OTHERS = "runs whose guarantee is for other neighbours are not counted, and cannot be added"
+# With a sample of each client by itself, and the expected number as the divisor, a client that is not there and one
+# whose updates are zeros give the same sums.
+_BOTH = "runs that are private with or without a client are so with zeros for its updates too"
 _UNKNOWN = (
     "not computed: clients add the noise, and what it guarantees depends on each run's number of coordinates: it is "
     "known once each of these runs has completed a round"
@@ -46,36 +48,37 @@ class Trial:
 
 
 def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
-    """Yield the guarantee of all runs together, and of how many, for each corpus, seed and relation of neighbours.
+    """Yield the guarantee of all runs together, and of how many, for each corpus and seed.
 
-    Guarantees for different neighbours, such as a client that takes part or not and one that sends zeros, cannot be
-    added up. Runs with ``server.noise`` are composed, exactly if no sample amplifies, and otherwise by the smallest of
-    three bounds (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or
-    corpus splits the texts into other clients, whose guarantees cannot be added up.
+    If they have different neighbours, it is for a client's updates or zeros in their place: the sum is divided by the
+    expected number of clients, so that a client that is not there changes it as zeros do. Runs with ``server.noise``
+    are composed, exactly if no sample amplifies, and otherwise by the smallest of three bounds
+    (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or corpus splits
+    the texts into other clients, whose guarantees cannot be added up.
 
     Args:
         trials: The runs. Those that hide nothing by noise of the server, or of clients for it, are left out.
     """
-    groups: dict[str, dict[str, list[Trial]]] = {}
+    groups: dict[str, list[Trial]] = {}
     for trial in trials:
         run = trial.experiment
         if run.server.noise and run.method.shares and not run.method.pooled:
-            same = groups.setdefault(f"{run.corpus!r} {run.seed}", {})
-            same.setdefault(_neighbours(run), []).append(trial)
-    for same in groups.values():
-        for group in same.values():
-            yield _entry(group, len(same) > 1), len(group)
+            groups.setdefault(f"{run.corpus!r} {run.seed}", []).append(trial)
+    for group in groups.values():
+        yield _entry(group), len(group)
 
 
-def _entry(trials: Sequence[Trial], others_are_left: bool) -> Entry:
+def _entry(trials: Sequence[Trial]) -> Entry:
     runs = [trial.experiment for trial in trials]
     asked = [run.server.noise for run in runs if run.server.noise]
     delta = min(noise.delta for noise in asked)
     if why := _without(trials):
         return Entry(CENTRAL, "run", None, delta, why)
     adding = [run for run in runs if is_distributed(run)]
-    against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [_neighbours(runs[0])]
-    assumptions = "; ".join([*against, _LATER, *([_OTHERS] if others_are_left else [])])
+    relations = {ZERO_OUT if is_distributed(run) else neighbours(run) for run in runs}
+    mixed = len(relations) > 1
+    against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [ZERO_OUT if mixed else neighbours(runs[0])]
+    assumptions = "; ".join([*against, *([_BOTH] if mixed else []), _LATER])
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
     others = tuple(_mechanisms(run) for run in runs if not is_distributed(run))
@@ -101,10 +104,6 @@ def _without(trials: Sequence[Trial]) -> str:
     if any(is_distributed(trial.experiment) and not trial.added for trial in trials):
         return _UNKNOWN
     return ""
-
-
-def _neighbours(run: "Experiment") -> str:
-    return ZERO_OUT if is_distributed(run) else neighbours(run)
 
 
 def _mechanisms(run: "Experiment") -> tuple[float, float, int]:

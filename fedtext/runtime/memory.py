@@ -5,9 +5,13 @@ same sizes again. An evaluation with large batches leaves gigabytes that trainin
 """
 
 import ctypes
+import os
 from functools import cache
+from pathlib import Path
 
 MUCH = 1 << 30  # bytes: less is kept, since the next round would ask for most of it again
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_STATM = Path("/proc/self/statm")  # of Linux, as glibc is
 _FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"  # of struct mallinfo2
 
 
@@ -16,15 +20,25 @@ class _Info(ctypes.Structure):
 
 
 def return_freed(above: int = MUCH) -> bool:
-    """Return freed memory to the system if there is more than ``above`` bytes of it.
+    """Return freed memory to the system if the process has more than ``above`` bytes of it.
+
+    Free blocks that were returned before, and that nothing has used since, are not counted.
 
     Returns:
         Whether memory was returned. Only glibc since 2.33 can say how much there is; elsewhere nothing is done.
     """
     library = _glibc()
-    if library is None or library.mallinfo2().fordblks <= above:
+    if library is None:
         return False
-    return bool(library.malloc_trim(0))
+    info = library.mallinfo2()
+    freed = min(info.fordblks, _anonymous() - info.uordblks - info.hblkhd)
+    return freed > above and bool(library.malloc_trim(0))
+
+
+def _anonymous() -> int:
+    """Return the bytes of this process in memory that belong to no file."""
+    resident, of_files = map(int, _STATM.read_text().split()[1:3])
+    return (resident - of_files) * PAGE
 
 
 @cache

@@ -4,14 +4,11 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Generic
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.aggregations import IndividualAggregation
-from fedtext.canaries.audit import CanaryAudit
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS
@@ -22,19 +19,15 @@ from fedtext.methods import layouts
 from fedtext.models.ranks import Ranks
 from fedtext.records import RoundRecord
 from fedtext.server import repeats
-from fedtext.server.aggregation import Summation, weighed
 from fedtext.server.buffer import UpdateBuffer
 from fedtext.server.collusion import chosen
 from fedtext.server.continuations import Continuations
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import audit_files, evaluate_fleet
 from fedtext.server.fleet import FleetT
-from fedtext.server.method_state import MethodState
-from fedtext.server.noise import ServerNoise
-from fedtext.server.optimizers import Moments, step
 from fedtext.server.sampling import Returned, adversaries, cohort
-from fedtext.server.secure import SecureAggregation
 from fedtext.server.selection import best_round, reached
+from fedtext.server.server_step import ServerStep
 from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
@@ -70,27 +63,21 @@ class Federation(Generic[FleetT]):
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
         ranks = Ranks.of(experiment.model, experiment.seed, len(fleet.clients))
         self.decoder = Decoder(experiment, self.layout, bool(experiment.server.secure_aggregation), ranks)
-        self.summation = Summation(experiment, self.decoder.sent, fleet.clients.samples)
         self.names = fleet.clients.names
         self.trainees = trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
-        self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.adversaries = adversaries(experiment, len(trainees))
-        self.moments: Moments = {}
         self.choosing = experiment.evaluation.select != "last"
         self.selected: NDArray[np.float32] | None = None  # the best model so far
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history = snapshot.flat, list(snapshot.history)
-            self.moments = {name: tensor for name, tensor in snapshot.moments.items() if not name.startswith("#")}
             if self.choosing:
                 self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
         kept = snapshot.moments if snapshot else None
         buffer = experiment.server.buffer
         self.buffer = UpdateBuffer(buffer, experiment, trainees, fleet, kept) if buffer else None
-        self.beside = MethodState(experiment.method, shared, kept)
-        self.noise = ServerNoise(experiment, len(trainees), self.decoder.sent, fleet.noise, kept)
-        self.canaries = CanaryAudit(experiment, len(trainees), fleet.noise, self.layout, fleet.withheld, kept)
+        self.step = ServerStep(experiment, shared, self.decoder.sent, fleet, len(trainees), kept)
         received = layouts.received(experiment.method, self.layout, experiment.uplink)
         self.downlink = Downlink(experiment, received, self._took_part, ranks)
         if len(self.history) > experiment.training.rounds:
@@ -135,7 +122,7 @@ class Federation(Generic[FleetT]):
                     "server.optimizer.lr or training.optimizer.lr, or the noise"
                 )
             keep_unsent(self.experiment, self.layout, before, self.flat, self.fleet.withheld, round_)
-            self.canaries.observe(before, self.flat, round_)
+            self.step.canaries.observe(before, self.flat, round_)
             del handle  # frees the memory of the last broadcast
             handle = self._broadcast()
             last = round_ == rounds
@@ -152,7 +139,7 @@ class Federation(Generic[FleetT]):
             if self.experiment.evaluates(round_):
                 self._evaluate(handle, record)
             if last:
-                entries, found, files = self.canaries.measured(self.ledger(rounds))
+                entries, found, files = self.step.canaries.measured(self.ledger(rounds))
                 metrics.update(found)
                 record.files, budget = files, text(entries) if entries else ""
             metrics["round_seconds"], record.time = time.perf_counter() - start, time.time()
@@ -171,7 +158,7 @@ class Federation(Generic[FleetT]):
     def _save(self, checkpoints: Checkpoints) -> None:
         selected = None if self.selected is self.flat else self.selected
         private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
-        moments = self.moments | self.beside.to_keep() | self.noise.to_keep() | dict(self.canaries.to_keep())
+        moments = self.step.to_keep()
         if self.buffer:
             moments |= self.buffer.to_keep(len(self.history))
         checkpoints.save(self.flat, private, self.history, moments, selected)
@@ -193,15 +180,15 @@ class Federation(Generic[FleetT]):
             states = self.fleet.private_states(sample.clients) if some else {}
             attempts.append(Traffic(sample.clients, sample.late, sample.seconds, started=sample.started))
             try:
-                self.secure.begin(round_, len(attempts), sample)
+                self.step.secure.begin(round_, len(attempts), sample)
                 place = self.buffer or self.fleet
                 replies = place.train(handle, round_, sample.clients, len(attempts))
                 replies = in_order(replies, sample.clients, round_, self.names)
                 updates = self._updates(replies, round_, attempts[-1])
-                given = self.adversaries, self.state, self.decoder.sent, self.summation.check
+                given = self.adversaries, self.state, self.decoder.sent, self.step.summation.check
                 updates = chosen(self.experiment, updates, *given)
                 updates = self.buffer.scaled(updates, round_) if self.buffer else updates
-                self.flat, aggregated = self._aggregate(updates, round_, len(attempts))
+                self.flat, aggregated = self.step.run(self.flat, updates, round_, len(attempts))
                 return attempts, aggregated
             except repeats.TooFewClientsError as error:
                 said = str(error) or repeats.sentence(self.experiment, round_, attempts, self.names)
@@ -215,7 +202,7 @@ class Federation(Generic[FleetT]):
 
     def _broadcast(self) -> Any:
         """Give the parameters to the fleet, followed by what clients receive beside them."""
-        return self.fleet.broadcast(self.noise.after(self.beside.with_state(self.flat)))
+        return self.fleet.broadcast(self.step.broadcast(self.flat))
 
     def ledger(self, rounds: int) -> list[Entry]:
         """Return the guarantees of a run of this many rounds."""
@@ -256,7 +243,7 @@ class Federation(Generic[FleetT]):
                 try:
                     base = self.buffer.received(reply.client, round_) if self.buffer else self.flat
                     update = self.decoder.update(reply.payload, reply.client, base, round_)
-                    self.summation.check(update)
+                    self.step.summation.check(update)
                 except ValueError as refused:
                     error = str(refused)
             if error:
@@ -269,48 +256,6 @@ class Federation(Generic[FleetT]):
                 yield update
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
-
-    def _aggregate(
-        self, updates: Iterator[Update], round_: int, attempt: int
-    ) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Return the parameters after a round, and the metrics of the aggregation.
-
-        A round without participants leaves the parameters unchanged, but for the server's noise.
-        """
-        aggregation, optimizer = self.experiment.aggregation, self.experiment.server.optimizer
-        metrics: Mapping[str, float] = {}
-        if isinstance(aggregation, IndividualAggregation):
-            first = next(updates, None)
-            if first is None:
-                return self.flat, metrics
-            weights: list[float] = []
-            given = weighed(chain([first], updates), self.summation.weight, weights)
-            aggregated, metrics = aggregation.aggregate(self.state, given, self.summation.weight)
-            state = self.layout.pack(aggregated)
-            for _ in given:  # the aggregation may not use all of them, but all have been sent
-                pass
-            if optimizer.plain and not self.beside.steps:
-                return state, metrics
-            change, weight = np.subtract(state, self.flat, dtype=np.float64), sum(weights)
-        else:
-            total = self.summation.empty()
-            for update in updates:
-                total.add(update)
-            for part in self.fleet.partials(round_):
-                total.merge(part)
-            self.canaries.join(total, self.flat, round_, attempt)
-            secure = self.secure.open(total, round_, attempt)
-            count = self.noise.expected
-            mean = total.mean(count)
-            if mean is None:
-                return self.flat, metrics
-            if count:
-                self.noise.add(mean, round_)
-            metrics, weight = {**total.metrics(), **self.noise.metrics, **secure}, count or total.weight
-            change = mean
-        change = self.beside.step(change, weight / self.summation.scale)
-        flat, self.moments = step(optimizer, self.flat, change, self.moments)
-        return flat, metrics
 
     def _evaluate(self, handle: Any, record: RoundRecord) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _FINE = 20  # bits of the standard deviation of snapped noise
+_FINER = 30  # of rounded noise, which needs no exact samples
 
 
 def expected(experiment: "Experiment", clients: int) -> float:
@@ -128,7 +129,7 @@ def add_snapped_noise(
         tensor[...] = whole * unit
 
 
-def grid_of_floats(deviation: float, bound: float, numbers: int) -> tuple[float, float]:
+def grid_of_floats(deviation: float, bound: float, numbers: int, bits: int = _FINE) -> tuple[float, float]:
     """Return the power of two g to whose multiples a mean and its noise are rounded, and the noise's wider deviation.
 
     Rounding a mean of N coordinates adds g sqrt(N) to the distance of two means at most, and clipping in float32 a
@@ -138,8 +139,9 @@ def grid_of_floats(deviation: float, bound: float, numbers: int) -> tuple[float,
         deviation: Standard deviation of the noise.
         bound: How far a client can move the mean.
         numbers: Number N of coordinates.
+        bits: Bits of the standard deviation.
     """
-    unit = 2.0 ** (math.floor(math.log2(deviation)) - _FINE)
+    unit = 2.0 ** (math.floor(math.log2(deviation)) - bits)
     return unit, deviation * (1 + 2.0**-_FINE + math.sqrt(numbers) * unit / bound)
 
 
@@ -210,7 +212,7 @@ class ServerNoise:
             self.done += 1
             noise_N = self.stream.step(partial(self._drawn, self.done))
         if self.key.secret:
-            unit, wider = grid_of_floats(self.deviation, self.bound, self.layout.numbers)
+            unit, wider = grid_of_floats(self.deviation, self.bound, self.layout.numbers, _FINER)
             change_N[:] = unit * (np.rint(change_N / unit) + np.rint(wider / unit * noise_N))
         else:
             change_N += self.deviation * noise_N

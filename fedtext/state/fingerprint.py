@@ -16,6 +16,10 @@ from fedtext.text.pretrained import identity
 # continued, and noise is different.
 RESULTS = 1
 
+# Increased whenever noise of the server from a secret key is rounded in another way: a round that is repeated would be
+# released with the same draws in another size, and the difference of both releases would cancel them.
+ROUNDING = 2
+
 # The results of a run depend on these parts of an experiment only.
 SCIENCE = {
     *("seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"),
@@ -155,6 +159,8 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
 def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts = named(experiment, SCIENCE)
     parts["wire"].pop("shuffle", None)  # sums do not depend on order
+    if experiment.server.noise and experiment.privacy.noise == "secret" and not is_distributed(experiment):
+        parts["rounding"] = ROUNDING
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
     parts = _identified(parts)
     if experiment.all_plugins:

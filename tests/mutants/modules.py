@@ -84,6 +84,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "evaluation/continuations": ("continuations",),
     "evaluation/words": ("language", "language_models", "evaluation"),
     "server/aggregation": ("layout", "aggregation", "aggregations", "methods", "federation", "longer_runs", "sums"),
+    "server/server_step": ("aggregation", "federation", "optimizers", "state", "state_in_runs", "sums", "noise"),
     "state/checkpoint": ("checkpoint", "segments", "seal", "federation", "longer_runs", "optimizers"),
     "server/clock": ("clock", "stragglers"),
     "server/buffer": ("buffer", "clock"),

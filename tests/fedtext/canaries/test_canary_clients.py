@@ -130,7 +130,7 @@ def test_a_direction_is_the_same_when_some_tensors_are_not_sent() -> None:
     """LG-FedAvg shares all layers in its first rounds, and fewer later."""
     made = small.central(EPSILON, rounds=3, canaries=60, method={"name": "lg_fedavg", "pretrain": 1})
     federation = tiny.federation(made, small.CORPUS)
-    canaries = federation.canaries.canaries
+    canaries = federation.step.canaries.canaries
     assert canaries is not None
     directions = canaries.plan.direction(0, federation.state)
     sizes = []

@@ -135,6 +135,16 @@ def test_a_folder_that_is_not_complete_is_told_in_a_sentence(damage: str, how: s
         prepared("disk")
 
 
+@pytest.mark.parametrize("file", ["tokens.npy", "names.utf8"])
+def test_a_file_that_is_cut_while_it_is_open_is_told_when_it_is_read(file: str, cache: Path) -> None:
+    clients = prepared("disk").clients
+    (folder,) = cache.iterdir()
+    os.truncate(folder / file, (folder / file).stat().st_size - 3)
+    assert len(clients[0].train) > 0, "what is left is read"
+    with pytest.raises(UserError, match=rf"{folder.name} is damaged \({file} ends early\): remove it, and start again"):
+        clients[29]
+
+
 def test_machines_with_equal_process_ids_can_encode_at_the_same_time(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

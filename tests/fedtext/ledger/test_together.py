@@ -91,27 +91,29 @@ def test_noise_of_clients_is_composed_by_renyi_divergence() -> None:
     ((unknown, _),) = together([Trial(one.experiment), one])
     assert unknown.epsilon is None
     assert "once each of these runs has completed a round" in unknown.how
-    sampled = Trial(central(0.5, {"multiplier": 1.5}))
-    (mine, _), (theirs, _) = together([one, sampled])
-    for entry, alone in nonempty([(mine, one), (theirs, sampled)]):
-        ((expected, _),) = together([alone])
-        assert entry.epsilon == expected.epsilon
-        assert entry.assumptions == f"{expected.assumptions}; runs whose guarantee is for other neighbours are not " + (
-            "counted, and cannot be added"
-        )
+    ((sampled, _),) = together([one, Trial(central(0.5, {"multiplier": 1.5}))])
+    assert sampled.epsilon > one.ledger[1].epsilon
+    assert "; runs that are private with or without a client are so with zeros" in sampled.assumptions
 
 
-def test_runs_with_other_neighbours_are_added_up_by_themselves() -> None:
+def test_runs_with_other_neighbours_are_composed_for_zeros_in_place_of_updates() -> None:
     poisson = {"fraction": 0.1, "sampling": "poisson"}
     apart, sampled = ([trial({"multiplier": z}, how) for z in (1.0, 2.0)] for how in (APART, poisson))
-    found = list(together([apart[0], *sampled, apart[1]]))
-    assert [count for _, count in found] == [2, 2]
-    assert [entry.epsilon for entry, _ in found] == [next(together(each))[0].epsilon for each in (apart, sampled)]
-    said = list(of_trials([*apart, *sampled]))
-    assert len(said) == 2
-    for sentence in nonempty(said):
-        assert sentence.startswith("all 2 of 4 trials")
-        assert "for other neighbours are not counted" in sentence
+    ((entry, count),) = together([apart[0], *sampled, apart[1]])
+    assert count == 4
+    assert entry.epsilon is not None
+    losses = dp.pld.PLDAccountant()
+    for z in (1.0, 2.0):
+        losses.compose(dp.SelfComposedDpEvent(dp.GaussianDpEvent(z), 4))
+        losses.compose(dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(0.1, dp.GaussianDpEvent(z)), ROUNDS))
+    assert entry.epsilon == pytest.approx(losses.get_epsilon(1e-5), rel=5e-3)
+    assert entry.assumptions.startswith("with a client's updates or with zeros")
+    assert "with or without a client are so with zeros" in entry.assumptions
+    for each in nonempty((apart, sampled)):
+        ((alone, _),) = together(each)
+        assert "with or without a client are so with zeros" not in alone.assumptions
+    (sentence,) = of_trials([*apart, *sampled])
+    assert sentence.startswith("all 4 of 4 trials that have server.noise and the same clients together: epsilon = ")
 
 
 def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted() -> None:

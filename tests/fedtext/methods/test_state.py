@@ -147,7 +147,7 @@ def test_scaffold_in_a_federation(momentum: float, weights: str, participation: 
     assert came == {0, 1}
     for name in nonempty(x):
         assert np.allclose(federation.state[name], x[name], atol=3e-6), name
-        assert np.allclose(federation.beside.tensors[f"c/{name}"], c[name], atol=3e-6), name
+        assert np.allclose(federation.step.method_state.tensors[f"c/{name}"], c[name], atol=3e-6), name
         for client in nonempty(CORPUS.clients):
             assert np.allclose(fleet.worker.private[client.id][f"#state/c_k/{name}"], own[client.id][name], atol=3e-6)
 
@@ -172,7 +172,7 @@ def test_feddyn_in_a_federation(participation: dict[str, Any]) -> None:
         x = {n: sum(ends[k][n] for k in cohort) / len(cohort) - h[n] / ALPHA for n in x}
     for name in nonempty(x):
         assert np.allclose(federation.state[name], x[name], atol=3e-6), name
-        assert np.allclose(federation.beside.tensors[f"h/{name}"], h[name], atol=3e-6), name
+        assert np.allclose(federation.step.method_state.tensors[f"h/{name}"], h[name], atol=3e-6), name
         for client in nonempty(CORPUS.clients):
             rows = client.rows_R[1:] - 1 if name == "embedding.weight" else slice(None)
             kept = fleet.worker.private[client.id][f"#state/h_k/{name}"]

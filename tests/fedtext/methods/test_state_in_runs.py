@@ -43,7 +43,7 @@ def test_states_follow_what_is_sent(method: str, weights: str, participation: di
     for name in nonempty(x):
         if name == TABLE and method == "feddyn" and uplink != "clip":
             continue
-        kept = federation.beside.tensors[f"{group}/{name}"].astype(np.float64)
+        kept = federation.step.method_state.tensors[f"{group}/{name}"].astype(np.float64)
         mean = np.zeros_like(kept)
         for client, weight in zip(CORPUS.clients, share, strict=True):
             state = fleet.worker.private[client.id][f"#state/{own}/{name}"]
@@ -51,7 +51,7 @@ def test_states_follow_what_is_sent(method: str, weights: str, participation: di
             mean[rows] += weight * state.astype(np.float64)
         assert np.abs(kept - mean).max() < 1e-6, name
         assert np.abs(kept).max() > 1e-4, name
-        assert not np.allclose(kept, plain.beside.tensors[f"{group}/{name}"], rtol=0.01, atol=1e-5), name
+        assert not np.allclose(kept, plain.step.method_state.tensors[f"{group}/{name}"], rtol=0.01, atol=1e-5), name
 
 
 @pytest.mark.parametrize("rows", ["own", "all"])
@@ -123,8 +123,8 @@ def test_noise_of_the_server_lies_on_the_mean_of_the_extras_too() -> None:
     noise = {"server": clipped["server"] | {"noise": {"multiplier": 1.0}}}
     federation, _, _ = trained(configured("scaffold", **clipped | noise))
     quiet, _, _ = trained(configured("scaffold", **clipped))
-    for name, tensor in nonempty(federation.beside.tensors.items()):
-        apart = tensor - quiet.beside.tensors[name]
+    for name, tensor in nonempty(federation.step.method_state.tensors.items()):
+        apart = tensor - quiet.step.method_state.tensors[name]
         assert np.all(apart != 0), name
 
 
@@ -155,7 +155,7 @@ def test_what_does_not_go_together_is_refused(method: str, changes: dict[str, An
 
 def test_feddyn_goes_with_other_aggregations_and_optimizers() -> None:
     federation, _, _ = trained(configured("feddyn", server={"aggregation": "median", "weights": "samples"}))
-    assert any(np.any(tensor) for tensor in federation.beside.tensors.values())
+    assert any(np.any(tensor) for tensor in federation.step.method_state.tensors.values())
     made = tiny.experiment("feddyn", training=tiny.TRAINING | {"optimizer": {"name": "adam", "lr": 0.01}})
     federation, fleet, x = trained(made)
     client, layer = CORPUS.clients[0], "head.0.weight"
@@ -186,7 +186,7 @@ class Prototypes(FedAvg):
 
 def test_tensors_of_any_shape_can_be_kept_and_sent() -> None:
     federation, fleet, _ = trained(configured("fedavg").model_copy(update={"method": Prototypes()}))
-    assert np.array_equal(federation.beside.tensors["mean/of"], np.full((2, 3), ROUNDS))
-    assert federation.beside.tensors["mean/count"] == pytest.approx(ROUNDS * (12 * 12 + 15 * 15) / 27)
+    assert np.array_equal(federation.step.method_state.tensors["mean/of"], np.full((2, 3), ROUNDS))
+    assert federation.step.method_state.tensors["mean/count"] == pytest.approx(ROUNDS * (12 * 12 + 15 * 15) / 27)
     assert fleet.private_states() == {}
     assert np.array_equal(federation.flat, trained(configured("fedavg"))[0].flat)

@@ -51,7 +51,7 @@ def test_masks_change_no_bit_of_a_noised_sum(kind: str) -> None:
     masked, plain = finished(noisy(kind)), finished(noisy(kind, {"masks": False}))
     assert masked.flat.tobytes() == plain.flat.tobytes()
     assert sum(record.metrics["secure_removed"] for record in masked.records) > 0
-    assert masked.noise.deviation == 0, "the server adds none"
+    assert masked.step.noise.deviation == 0, "the server adds none"
 
 
 @pytest.mark.parametrize("kind", KINDS)

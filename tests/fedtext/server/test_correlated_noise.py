@@ -257,7 +257,7 @@ def test_with_a_secret_key_a_sum_shows_no_digits_finer_than_those_of_the_noise(n
     layout, rounds = Layout({"a": (20_000,)}), 6
     experiment = correlated(MECHANISMS[name], rounds, privacy="secret")
     rng, means, found = np.random.default_rng(0), [], []
-    unit = 2.0 ** (math.floor(math.log2(deviation(experiment, 10))) - 20)
+    unit = 2.0 ** (math.floor(math.log2(deviation(experiment, 10))) - 30)
     whole_N = rng.integers(-(2**20), 2**20, layout.numbers)
     for shift in (0.2, -0.3):
         noise, total = ServerNoise(experiment, 10, layout, NoiseKey(bytes(32), secret=True)), np.zeros(layout.size)
@@ -275,3 +275,14 @@ def test_with_a_secret_key_a_sum_shows_no_digits_finer_than_those_of_the_noise(n
     assert made is not None
     stated = math.sqrt(made.variances()[-1]) * made.sensitivity() * 1.5 * 2.0 / 5
     assert found[0] == pytest.approx(stated, rel=5 / math.sqrt(2 * layout.numbers))
+
+
+def test_a_run_with_a_secret_key_that_rounded_otherwise_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that is repeated would be released with the same draws in another size."""
+    for secret in nonempty((True, False)):
+        made = correlated("blt", privacy="secret" if secret else "reproducible")
+        now = [digest(made, "content", 4) for digest in (fingerprint, released)]
+        with monkeypatch.context() as before:
+            before.setattr("fedtext.state.fingerprint.ROUNDING", 1)
+            then = [digest(made, "content", 4) for digest in (fingerprint, released)]
+        assert all(a != b for a, b in zip(now, then, strict=True)) if secret else now == then

@@ -189,7 +189,7 @@ class Adding(LocalFleet):
     federation: Federation
 
     def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
-        self.sum = self.federation.summation.empty()
+        self.sum = self.federation.step.summation.empty()
         for reply in super().train(handle, round_, cohort, attempt):
             if reply.client:
                 self.sum.add(self.federation.decoder.update(reply.payload, reply.client, handle, round_))

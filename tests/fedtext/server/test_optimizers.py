@@ -118,7 +118,7 @@ def flat_after(method: Any, server: Any, **changes: Any) -> np.ndarray:
 
 def test_the_default_is_plain_averaging_to_the_bit() -> None:
     def mean(start: np.ndarray, federation: Federation, replies: Iterable[Any]) -> np.ndarray:
-        total = federation.summation.empty()
+        total = federation.step.summation.empty()
         for reply in replies:
             total.add(federation.decoder.update(reply.payload, reply.client, start, 1))
         return (start + total.sum_N * (total.scale / total.weight)).astype(np.float32)
@@ -131,7 +131,7 @@ def test_the_default_is_plain_averaging_to_the_bit() -> None:
     start = federation.flat.copy()
     list(federation.run())
     assert federation.flat.tobytes() == mean(start, federation, fleet.received).tobytes()
-    assert federation.moments == {}
+    assert federation.step.moments == {}
 
 
 @pytest.mark.parametrize("server", [{"lr": 0.5}, {"momentum": 0.9}, {"name": "adam"}, {"name": "yogi", "lr": 0.1}])
@@ -148,7 +148,7 @@ def test_a_round_without_participants_is_no_step(method: Any) -> None:
     after = tiny.Finished(method, server={"optimizer": {"momentum": 0.9}}, participation=away)
     assert [record.metrics["clients_trained"] for record in after.rows] == [0, 0]
     assert np.array_equal(after.flat, after.before)
-    assert after.moments == {}
+    assert after.step.moments == {}
 
 
 @pytest.mark.parametrize("server", [{"momentum": 0.9}, {"name": "adam"}, {"name": "yogi"}])
@@ -167,7 +167,9 @@ def test_a_killed_run_goes_on_with_what_the_optimizer_remembers(server: dict[str
     again = federation(tmp_path / "killed")
     assert len(list(again.run())) == 2
     assert again.flat.tobytes() == whole.flat.tobytes()
-    assert {k: v.tobytes() for k, v in again.moments.items()} == {k: v.tobytes() for k, v in whole.moments.items()}
+    assert {k: v.tobytes() for k, v in again.step.moments.items()} == {
+        k: v.tobytes() for k, v in whole.step.moments.items()
+    }
 
 
 def test_a_state_without_moments_is_written_and_read_as_before(tmp_path: Path) -> None:
