@@ -2,36 +2,31 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from pydantic import ValidationError
-from torch import nn
 
 from fedtext.api import export
+from fedtext.api.binding import Bound, bind, named_clients
 from fedtext.api.predictions import NextWords, Prediction
 from fedtext.client.texts import texts_of
-from fedtext.config.experiment import Experiment
 from fedtext.corpora.encoding import cleaned, rows_of
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.errors import UserError
 from fedtext.evaluation.classes import BATCH
 from fedtext.evaluation.continuations import Generate, Writing
-from fedtext.layout import is_table
-from fedtext.methods import base
 from fedtext.models.causal import CausalNetwork
 from fedtext.models.language import LanguageModel
-from fedtext.models.ranks import Ranks
-from fedtext.parameters import build_network, table_rows
+from fedtext.parameters import table_rows
 from fedtext.runtime.folders import folder_of, origins_named, present
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.seeding import generator
 from fedtext.state import model_folder
-from fedtext.state.model_folder import ClientPart, Trained
+from fedtext.state.model_folder import Trained
 from fedtext.text.tokens import BOS, EOS, UNK_ID
 from fedtext.text.vocabulary import WordIndex
 from fedtext.training.batches import Assembler, Texts
@@ -39,22 +34,12 @@ from fedtext.training.batches import Assembler, Texts
 NEXT = 3  # words that are predicted
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """A network with one client's parameters, or the shared ones, and its vocabulary."""
-
-    model: base.Model
-    vocabulary: list[str]
-    task: int
-    inference: base.Inference
-
-
 class Model:
     """A trained model, from ``fedtext.run(...).model`` or ``Model.load(FOLDER)``."""
 
     def __init__(self, trained: Trained) -> None:
         self.trained, self.experiment = trained, trained.experiment
-        self._bound: dict[str | None, _Bound] = {}
+        self._bound: dict[str | None, Bound] = {}
 
     @classmethod
     def load(cls, folder: str | Path, trust_plugins: bool = False) -> "Model":
@@ -112,9 +97,7 @@ class Model:
     @property
     def clients(self) -> tuple[str, ...]:
         """Names of the clients whose personal models are available."""
-        method = self.experiment.method
-        whole = self.experiment.complete and method.shares
-        return self.trained.names if whole or method.separates else tuple(self.trained.parts)
+        return named_clients(self.trained)
 
     def predict(self, texts: Sequence[str], client: str | None = None) -> Sequence[Prediction | NextWords]:
         """Classify texts, or predict their next words.
@@ -139,7 +122,7 @@ class Model:
                 return [self._continued(bound, text) for text in texts]
             return self._classified(bound, texts)
 
-    def _classified(self, bound: _Bound, texts: Sequence[str]) -> list[Prediction]:
+    def _classified(self, bound: Bound, texts: Sequence[str]) -> list[Prediction]:
         read, method, labels = self._read(bound, texts), self.experiment.method, self.labels
         found: list[Prediction | None] = [None] * len(texts)
         assembler = Assembler(None, False, torch.device("cpu"))
@@ -187,10 +170,10 @@ class Model:
         draws = (generator(seed, f"continuations/{number}") for number in range(len(prompts)))
         return [writing.continued(bound.model, text, asked, rng) for text, rng in zip(prompts, draws, strict=True)]
 
-    def _writing(self, bound: _Bound) -> Writing:
+    def _writing(self, bound: Bound) -> Writing:
         return Writing(self.experiment.corpus, bound.vocabulary, self.trained.tokenizer)
 
-    def _continued(self, bound: _Bound, text: str) -> NextWords:
+    def _continued(self, bound: Bound, text: str) -> NextWords:
         index, network = WordIndex(bound.vocabulary), bound.model.network
         assert isinstance(network, LanguageModel)
         writing = self._writing(bound)
@@ -211,7 +194,7 @@ class Model:
         )
         return NextWords(found, math.exp(min(float(nats), 700.0)))
 
-    def _read(self, bound: _Bound, texts: Sequence[str]) -> Texts:
+    def _read(self, bound: Bound, texts: Sequence[str]) -> Texts:
         """Encode texts for the network."""
         corpus, vocabulary = self.experiment.corpus, bound.vocabulary
         made = [cleaned(corpus, text) for text in texts]
@@ -222,59 +205,10 @@ class Model:
         data = ClientData(bound.task, "texts", rows_R, len(rows_R), nothing, nothing, given)
         return texts_of(self.experiment, within(data, table_rows(self.experiment, len(rows_R), 0), 0), "test")
 
-    def _bind(self, client: str | None) -> _Bound:
+    def _bind(self, client: str | None) -> Bound:
         if client not in self._bound:
-            self._bound[client] = self._made(client)
+            self._bound[client] = bind(self.trained, client)
         return self._bound[client]
-
-    def _made(self, client: str | None) -> _Bound:
-        trained, experiment, method = self.trained, self.experiment, self.experiment.method
-        if trained.features:
-            raise UserError(
-                f"this model needs {trained.features} features beside the words of a text, which predict does not "
-                "accept: train it with corpus.features: []"
-            )
-        part = self._part(client)
-        vocabulary = trained.vocabulary if part.vocabulary is None else part.vocabulary
-        assert vocabulary is not None, "the part of a client with a vocabulary of its own has it"
-        network = build_network(_without_store(experiment), trained.classes, trained.clients, trained.features)
-        network.eval()
-        held = {**trained.shared, **part.state}
-        if client is not None:
-            ranks = Ranks.of(experiment.model, experiment.seed, trained.clients)
-            held = ranks.masked(held, trained.names.index(client))
-        state = {name: torch.from_numpy(np.array(value)) for name, value in held.items()}
-        rows = len(table_rows(experiment, len(vocabulary), 0))
-        for name, tensor in network.named_parameters():
-            if name in state:
-                continue
-            if mirrored := method.mirrors(name):
-                state[name] = state[mirrored]
-            elif is_table(name):  # of a private branch, which predictions of the shared model do not use
-                state[name] = torch.zeros(rows, tensor.shape[1])
-            else:
-                state[name] = tensor.detach()
-        _fill(network, state, rows)
-        task = trained.names.index(client) if client in trained.names and client is not None else 0
-        return _Bound(base.Model(network, state), vocabulary, task, "shared" if client is None else "both")
-
-    def _part(self, client: str | None) -> ClientPart:
-        """Return the client's private parameters; empty for the shared model, or if the method shares everything."""
-        trained, method = self.trained, self.experiment.method
-        alone = self.experiment.complete and method.shares and not method.separates
-        if client is None:
-            if alone:
-                return ClientPart({})
-            known = (
-                f"name a client, such as {_some(self.clients)}" if self.clients else "train it with save.model=clients"
-            )
-            raise UserError(f"method {method.name} has no whole shared model: {known}")
-        if client in trained.parts:
-            return trained.parts[client]
-        if client in trained.names and (method.separates or self.experiment.save.model == "clients"):
-            return ClientPart({})
-        known = f"it has {_some(self.clients)}" if self.clients else "train it with save.model=clients"
-        raise UserError(f"this model has no part of client {client}: {known}")
 
 
 def _checked(texts: Any) -> list[str]:
@@ -290,41 +224,3 @@ def _checked(texts: Any) -> list[str]:
         if any("\ud800" <= letter <= "\udfff" for letter in text):  # of bytes that are no UTF-8, as in os.fsdecode
             raise UserError(f"predict needs texts: number {place} of the list is no UTF-8: convert it")
     return found
-
-
-def _some(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
-def _without_store(experiment: Experiment) -> Experiment:
-    """Return the experiment with a model that stores no outputs of fixed layers: a text is seldom predicted twice."""
-    adapter = getattr(experiment.model, "adapter", None)
-    if adapter is None:
-        return experiment
-    model = experiment.model.model_copy(update={"adapter": adapter.model_copy(update={"cache_mb": 0.0})})
-    return experiment.model_copy(update={"model": model})
-
-
-def _fill(network: nn.Module, state: dict[str, Any], rows: int) -> None:
-    """Replace the network's parameters by those of a state, whatever the sizes of tables.
-
-    Args:
-        network: The network.
-        state: Tensors by name.
-        rows: Number of rows of a table.
-
-    Raises:
-        UserError: The state is that of another network.
-    """
-    shapes = {name: tuple(tensor.shape) for name, tensor in network.named_parameters()}
-    shapes = {name: (rows, *shape[1:]) if is_table(name) else shape for name, shape in shapes.items()}
-    for name, tensor in state.items():
-        if tuple(tensor.shape) != shapes.get(name):
-            asked = f"has the shape {list(shapes[name])}" if name in shapes else "does not exist"
-            raise UserError(
-                f"the model is damaged ({name}, of shape {list(tensor.shape)}, {asked} in its experiment): "
-                f"{model_folder.AGAIN}"
-            )
-        module, _, leaf = name.rpartition(".")
-        network.get_submodule(module)._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)

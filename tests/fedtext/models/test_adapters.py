@@ -261,5 +261,5 @@ def test_the_noise_of_clients_is_of_the_coordinates_that_are_sent() -> None:
     }
     run = tiny.Finished("fedavg", tiny.corpus(clients=4), model=adapted(), evaluation=LATE, **changes)
     assert run.coordinates < run.decoder.sent.numbers
-    assert run.summation.ring.grid == grid(run.experiment, 4, run.coordinates)
-    assert run.worker.secure.ring.grid == run.summation.ring.grid
+    assert run.step.summation.ring.grid == grid(run.experiment, 4, run.coordinates)
+    assert run.worker.secure.ring.grid == run.step.summation.ring.grid

@@ -172,7 +172,7 @@ def test_a_target_is_met_by_the_least_noise_and_a_sweep_keeps_its_pooled_row() -
     pytest.importorskip("dp_accounting")
     server = {"weights": "uniform", "noise": {"target_epsilon": 4.0, "delta": 1e-5}}
     after = tiny.Finished("fedavg", tiny.corpus(clients=4), **(CENTRAL | {"server": server}))
-    assert after.noise.deviation == noise_multiplier(after.experiment) * 2.0 / (0.5 * 4)
+    assert after.step.noise.deviation == noise_multiplier(after.experiment) * 2.0 / (0.5 * 4)
     spent = [record.metrics["epsilon"] for record in after.rows]
     assert 0 < spent[0] < spent[1] <= 4.0
     assert spent[1] > 3.99
