@@ -90,8 +90,8 @@ def _test(one: Run, other: Run) -> tuple[float, float, Canaries] | None:
     """
     config = one.trial.experiment.privacy.canaries
     assert config is not None, "or it would have been left out"
-    (entry, _), *rest = together([one.trial, other.trial])
-    if rest or entry.epsilon is None:
+    ((entry, _),) = together([one.trial, other.trial])
+    if entry.epsilon is None:
         return None
     guesses, right = guessed(config.guesses, one.inside_K, one.scores_K - other.scores_K)
     return p_value(len(one.inside_K), guesses, right, entry.epsilon, entry.delta), entry.epsilon, config

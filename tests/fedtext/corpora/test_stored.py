@@ -5,6 +5,7 @@ import pickle
 import resource
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,6 +101,25 @@ def test_texts_are_encoded_once_and_again_if_anything_changes(cache: Path) -> No
         there = len(list(cache.iterdir()))
         prepared("disk", **keys)
         assert len(list(cache.iterdir())) == there + 1
+
+
+def test_a_draft_that_a_killed_process_left_is_removed_after_a_day(cache: Path) -> None:
+    prepared("disk")
+    (folder,) = cache.iterdir()
+    for name, hours in nonempty([("old", 25), ("new", 23), ("written", 25)]):
+        draft = folder.with_name(f".{folder.name}-{name}")
+        draft.mkdir()
+        then = time.time() - 3600 * hours
+        for path in (draft / "raw.i32", draft / "lengths.i32", draft):
+            path.touch()
+            os.utime(path, (then, then))
+    (cache / f".{folder.name}-written" / "raw.i32").touch()
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    prepared("disk")
+    left = {path.name for path in cache.iterdir()}
+    assert left == {folder.name, f".{folder.name}-new", f".{folder.name}-written"}
 
 
 def test_clients_travel_as_the_name_of_their_folder(cache: Path) -> None:
