@@ -160,7 +160,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "server/method_state": ("state", "state_in_runs"),
     "server/optimizers": ("optimizers", "methods", "sums"),
-    "server/noise": ("noise", "correlated_noise"),
+    "server/noise": ("noise", "correlated_noise", "adaptive_clip", "noised_sums", "rounded_gaussian"),
     "training/optimizer": ("optimizer", "worker", "fedevocab", "evaluation", "asp_mtl", "state", "state_in_runs"),
     "wire/uplink": (
         "uplink",
