@@ -28,8 +28,7 @@ from fedtext.state.noise_key import NoiseKey
 
 CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
 CALL_BYTES = 32_000_000  # largest total of the replies to one call
-# Clients move if the slowest actor's time falls to this fraction, and by so many seconds: states and texts are moved,
-# and outputs of layers that never change are computed again.
+# Clients move if the slowest actor's time falls to this fraction, and by at least these seconds, which a move can cost.
 WORTH_MOVING, MOVE_SECONDS = 0.85, 0.1
 
 

@@ -46,7 +46,7 @@ def beating(file: Path | None, limit_s: float) -> Iterator[None]:
     content = json.dumps({"pid": process.pid, "started": process.create_time(), "limit_s": limit_s})
 
     def beat() -> None:
-        with suppress(OSError):  # no room for the file yet, or the driver has gone: it is looked after by nobody then
+        with suppress(OSError):  # no room for the file yet, or the driver has gone, and no process watches it then
             try:
                 os.utime(file)  # needs no room on a disk that is full
             except FileNotFoundError:

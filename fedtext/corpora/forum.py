@@ -29,7 +29,7 @@ GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class _Tables(NamedTuple):
-    """What all users share.
+    """The words and topics that all users share.
 
     Attributes:
         words_F: The rank of a word for each cell of Zipf's distribution, shape (FINE,).

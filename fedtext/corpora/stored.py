@@ -40,7 +40,7 @@ from fedtext.runtime import durable
 from fedtext.runtime.folders import cache_folder
 
 FORMAT = 2  # of the folders
-_ABANDONED = 24 * 3600.0  # seconds since the last change to a draft: whoever wrote it was killed
+_ABANDONED = 24 * 3600.0  # seconds since the last change to a draft, whose process must have been killed
 
 
 class StoredClients(Sequence[ClientData]):
@@ -135,7 +135,7 @@ class Parts:
         return int(self.count)
 
     def read(self, first: int, end: int) -> NDArray[Any]:
-        """Return the numbers from ``first`` until before ``end``.
+        """Return the values from ``first`` until before ``end``.
 
         Raises:
             UserError: The file has become shorter since it was opened.

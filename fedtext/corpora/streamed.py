@@ -17,14 +17,14 @@ from fedtext.corpora.users import Lexicon, Users
 from fedtext.text.representation import Words
 
 LARGE = 5_000  # clients from which on texts are kept on disk by default
-TENTH = 10  # one of so many texts is for validation, and one for test
+TENTH = 10  # one text of ten is for validation, and one for test
 
 
 class StreamedCorpus(LanguageCorpus):
     """Base of corpora for language models with a client for each user, whose texts come block by block.
 
     A subclass implements ``blocks``, ``lexicon`` and ``source``. Texts are then held in memory, or encoded on disk once
-    and read by whoever trains or evaluates a client. Results are the same.
+    and read where a client trains or is evaluated. Results are the same.
 
     Attributes:
         expected: Number of clients if ``clients`` does not say it, for ``storage: auto``.

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 MUCH = 1 << 30  # bytes: less is kept, since the next round would ask for most of it again
-PAGE = os.sysconf("SC_PAGE_SIZE")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")  # of Linux, as glibc is
 _FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"  # of struct mallinfo2
 
@@ -38,7 +38,7 @@ def return_freed(above: int = MUCH) -> bool:
 def _anonymous() -> int:
     """Return the bytes of this process in memory that belong to no file."""
     resident, of_files = map(int, _STATM.read_text().split()[1:3])
-    return (resident - of_files) * PAGE
+    return (resident - of_files) * _PAGE
 
 
 @cache

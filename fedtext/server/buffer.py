@@ -105,7 +105,7 @@ class Schedule:
             self.hour = max(self.hour, self.hours.of(seconds))
 
     def _waits(self, held: Mapping[int, int]) -> bool:
-        """Go on to the next hour if a place is free for a client that may come then, and nobody returns before."""
+        """Go on to the next hour if a place is free for a client that may come then, and no update comes before."""
         if not self.hours or len(self.training) == self.together or self._taken(held) == len(self.clients.ids):
             return False
         begins = self.hours.begins(self.hour + 1)
@@ -160,7 +160,7 @@ class UpdateBuffer:
         self.earlier = {
             int(name[len(PREFIX) :]): flat for name, flat in (kept or {}).items() if name.startswith(PREFIX)
         }
-        self.handles: dict[int, Any] = {}  # of the parameters after so many steps
+        self.handles: dict[int, Any] = {}  # of the parameters, by the number of steps before them
 
     def sample(self, round_: int) -> Returned:
         """Return the clients whose updates a round has, those with the oldest parameters first."""

@@ -214,7 +214,7 @@ class Federation(Generic[FleetT]):
         return self.decoder.coordinates
 
     def _sample(self, round_: int, attempt: int = 1, spent_s: float = 0.0) -> Returned:
-        """Return the clients of an attempt at a round, before which other attempts took so many simulated seconds."""
+        """Return the clients of an attempt at a round; earlier attempts took ``spent_s`` simulated seconds."""
         if self.buffer:
             return self.buffer.sample(round_)
         before = self.history[round_ - 2].metrics if 1 < round_ <= len(self.history) + 1 else {}

@@ -185,7 +185,7 @@ class ServerNoise:
             self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name != WITHIN})
         self.expected = expected(experiment, clients) if self.deviation else None
         asked = experiment.server.noise
-        # A simulated cohort's noise is that for a client's part of it, and rounding is small beside the smaller part.
+        # Of the larger cohort, actual or simulated: a client's part of its mean is the smaller one.
         self.size = max(self.expected or 1.0, asked.cohort_size or 0 if asked else 0)
         self.bound = (sensitivity(experiment.uplink) or 0.0) / self.size  # of a client's part of the mean
         self.strategy = strategy(experiment)
