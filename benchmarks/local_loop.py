@@ -51,7 +51,7 @@ from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Method, Model
 from fedtext.models.base import ClassifierConfig
 from fedtext.models.batch import Batch
-from fedtext.models.native import add_product
+from fedtext.models.native_products import product
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.threads import one_torch_thread
@@ -230,9 +230,7 @@ def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
 
 
 def native_product(left: Tensor, right: Tensor) -> Tensor:
-    sums = left.new_zeros(len(left), right.shape[1])
-    add_product(sums, left, right)
-    return sums
+    return product(left, right)
 
 
 STEPS = {"W1": 30, "W1L": 30, "W2": 5, "W3": 5, "W4": 3, "W5": 8}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
-from fedtext.models.adapters import Joined, LoRALinear
+from fedtext.models.adapted import FrozenLinear, Joined, LoRALinear
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.checkpointed import settings
 from fedtext.text import pretrained
@@ -102,7 +102,7 @@ def _plain(module: nn.Module, name: str) -> Tensor:
     if isinstance(module, Joined):
         return torch.cat([_plain(part, name) for part in (module.query, module.key, module.value)], -1)
     found: Tensor = getattr(module, name)
-    if name != "weight" or not isinstance(module, nn.Linear | LoRALinear):
+    if name != "weight" or not isinstance(module, nn.Linear | FrozenLinear):
         return found
     if isinstance(module, LoRALinear):
         found = found + module.scale * (module.lora_B @ module.lora_A)

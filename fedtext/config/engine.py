@@ -8,6 +8,7 @@ import torch
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.models.base import ModelConfig
 from fedtext.models.checkpointed import TransformerConfig
 from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.compiled import compile_problem
@@ -28,11 +29,16 @@ ACTORS = 16  # least number of blocks, so that as many actors have work
 
 def engine_reason(experiment: Experiment) -> str:
     """Return a sentence about the engine that trains the clients, with the reason."""
-    if experiment.engine == "reference" and not isinstance(experiment.model, Recurrent):
-        return f"engine reference: model {experiment.model.name} has no recurrent layers"
-    steps = "the steps" if isinstance(experiment.model, Recurrent) else "the first layer"
-    how = ENGINES[experiment.engine].format(what=f"{steps} of a {experiment.model.name}")
+    how = ENGINES[experiment.engine].format(what=_part(experiment.model))
     return f"engine {experiment.engine}: {how}"
+
+
+def _part(model: ModelConfig) -> str:
+    """Return the part of a model that an engine computes."""
+    if isinstance(model, TransformerConfig):
+        layers = "the attention, and layers that do not change," if model.adapter else "the attention"
+        return f"{layers} of a {model.name}"
+    return f"{'the steps' if isinstance(model, Recurrent) else 'the first layer'} of a {model.name}"
 
 
 def choose_engine(experiment: Experiment, gpu: bool, problem: str, begun: Engine | None = None) -> Experiment:

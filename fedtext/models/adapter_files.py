@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedtext.errors import UserError
-from fedtext.models.adapters import A, B, LoRA, LoRALinear
+from fedtext.models.adapted import LoRALinear
+from fedtext.models.adapters import A, B, LoRA
 from fedtext.runtime.json_files import read_json
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

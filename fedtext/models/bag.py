@@ -56,7 +56,10 @@ class BagClassifier(ClassifierConfig):
     dense_init: DenseInit = Field("torch", description=DENSE)
     padding = False
     takes_values = True
-    native = True
+
+    @property
+    def native(self) -> bool:
+        return True
 
     @property
     def as_sets(self) -> bool:
@@ -96,7 +99,10 @@ class LogisticClassifier(ClassifierConfig):
     output: Literal["sigmoid"] = Field("sigmoid", description="one unit for two classes")
     padding = False
     takes_values = True
-    native = True
+
+    @property
+    def native(self) -> bool:
+        return True
 
     @property
     def as_sets(self) -> bool:

@@ -2,7 +2,8 @@
 
 The layers are those of the package transformers, and their parameters are called ``decoder.`` and its name there:
 ``wpe.weight``, the positions, ``h.0.attn.c_attn.weight`` and so on, and ``ln_f.weight``. A token is computed from those
-before it alone, so that padding, which comes last, is never read.
+before it alone, so that padding, which comes last, is never read; with ``attention: sdpa`` it is not computed either
+(models/unpadded.py).
 
 Legend: B sentences, T tokens of the longest one, S tokens to predict, L layers, N heads, A width of a head, V
 vocabulary, D embedding.
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fedtext.errors import UserError
-from fedtext.models.adapters import adapt
+from fedtext.models.adapted import adapt
 from fedtext.models.batch import Batch
 from fedtext.models.checkpointed import (
     CHECKPOINT,
@@ -31,6 +32,8 @@ from fedtext.models.checkpointed import (
 )
 from fedtext.models.fixed import Fixed, storable
 from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
+from fedtext.models.native_products import products_in_c
+from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
 
 
@@ -109,7 +112,7 @@ class CausalNetwork(LanguageModel):
     def __init__(self, config: CausalLanguageModel, vocabulary: int, embedding: nn.Embedding, weights: bool) -> None:
         super().__init__()
         self.embedding = embedding
-        network = layers(config, weights)
+        network = layers(config, weights, implementation() if config.attention == "sdpa" else None)
         del network.wte
         self.decoder = nn.ModuleDict({name: getattr(network, name) for name in ("wpe", "drop", "h", "ln_f")})
         self.fixed: Fixed | None = None
@@ -120,7 +123,7 @@ class CausalNetwork(LanguageModel):
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = network.config.n_positions
-        self.dtype = getattr(torch, config.precision)
+        self.dtype, self.attention = getattr(torch, config.precision), config.attention
 
     def train(self, mode: bool = True) -> "CausalNetwork":
         super().train(mode)
@@ -130,24 +133,30 @@ class CausalNetwork(LanguageModel):
 
     def forward(self, batch: Batch) -> Score:
         read_B = torch.from_numpy(batch.here.lengths_B - 1)
-        hidden_BTD, targets_BT = self._hidden(batch.tokens_BT[:, :-1], read_B), batch.tokens_BT[:, 1:]
+        hidden_BTD, targets_BT = self._hidden(batch.tokens_BT[:, :-1], read_B, batch.native), batch.tokens_BT[:, 1:]
         hidden_SD, targets_S = self.packed(hidden_BTD, read_B), self.packed(targets_BT, read_B)
         if (places := self.predicted(batch, read_B)) is not None:
             hidden_SD, targets_S = hidden_SD[places], targets_S[places]
-        return self.score(hidden_SD, self.output_weight, targets_S.long())
+        return self.score(hidden_SD, self.output_weight, targets_S.long(), batch.native)
 
     def hidden(self, tokens_BT: Tensor) -> Tensor:
         return self._hidden(tokens_BT, torch.full(tokens_BT.shape[:1], tokens_BT.shape[1]))
 
-    def _hidden(self, tokens_BT: Tensor, read_B: Tensor) -> Tensor:
+    def _hidden(self, tokens_BT: Tensor, read_B: Tensor, native: bool = False) -> Tensor:
         """Return hidden_BTD; beyond the first ``read_B`` tokens of each sentence it is undefined."""
         rows_BTD = self.embedding(tokens_BT)
-        with autocast(self.dtype, rows_BTD.device):
-            inputs_BTD, run = rows_BTD, self.run
+        with autocast(self.dtype, rows_BTD.device), products_in_c(native):
+            found, run = None, self.run
             if self.fixed and storable(rows_BTD):
                 found = [self.fixed.of(row[:read]) for row, read in zip(rows_BTD, read_B.tolist(), strict=True)]
-                inputs_BTD, run = pad_sequence(found, batch_first=True), self.fixed.above
-            hidden_BTD: Tensor = run(inputs_embeds=inputs_BTD, use_cache=False).last_hidden_state
+                run = self.fixed.above
+            if self.attention == "sdpa":
+                places = Places.of(read_B.numpy(), rows_BTD.shape[1], rows_BTD.device, native)
+                inputs_SD = torch.cat(found) if found else places.taken(rows_BTD)
+                hidden_BTD = run_unpadded(run, inputs_SD, places, use_cache=False)
+            else:
+                inputs_BTD = pad_sequence(found, batch_first=True) if found else rows_BTD
+                hidden_BTD = run(inputs_embeds=inputs_BTD, use_cache=False).last_hidden_state
         return hidden_BTD.to(rows_BTD.dtype)
 
     def step(self, tokens_B: Tensor, state_LB: Tensor | None = None) -> tuple[Tensor, Tensor]:

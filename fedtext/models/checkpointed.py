@@ -130,6 +130,10 @@ class TransformerConfig(ModelConfig):
         return self
 
     @property
+    def native(self) -> bool:
+        return self.attention == "sdpa"
+
+    @property
     def drawn(self) -> bool:
         return self.adapter is not None
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedtext.models.native_products import wanted_in_c
+
 # Where the blocks are in each architecture of the package transformers: the module that holds the list, and its name.
 _BLOCKS = {"bert": ("encoder", "layer"), "distilbert": ("transformer", "layer"), "gpt2": ("", "h")}
 MB = 1_000_000
@@ -58,7 +60,8 @@ class Fixed:
             rows_TD: Its word rows, on the CPU.
         """
         rows_TD = rows_TD.detach().contiguous()
-        key = hashlib.blake2b(rows_TD.numpy().data, digest_size=16).digest()
+        kind = b"C" if wanted_in_c() else b""  # which has other last bits
+        key = hashlib.blake2b(rows_TD.numpy().data, digest_size=16, person=kind).digest()
         found = self.stored.get(key)
         if found is None:
             found = self._computed(rows_TD)

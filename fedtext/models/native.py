@@ -1,4 +1,4 @@
-"""Engine native: recurrent layers, and products, in C (models/native.c).
+"""Engine native: recurrent layers in C (models/native.c).
 
 A layer with its projections, the mean of each text's states, and all gradients, is one function: each row reads its
 projected input, and adds to that input's gradient, in the loop itself, and no copies of all rows or weights are made.
@@ -22,7 +22,6 @@ from fedtext.models.packing import Packing
 from fedtext.runtime.compiled import compiled
 
 SOURCE = Path(__file__).with_name("native.c")
-DEPTH, WIDEST = 256, 16  # of models/products.h: the rows of a product's panels, and at most the numbers in a vector
 
 
 class _Layer(ctypes.Structure):
@@ -39,31 +38,7 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     library.forward.argtypes, library.backward.argtypes = [pointer] * 9, [pointer] * 14
     library.memory.argtypes, library.memory.restype = [pointer], place
-    matrix: list[Any] = [pointer, place, place]
-    library.product.argtypes = [place, place, place, *matrix, *matrix, pointer, pointer]
     return library
-
-
-def add_product(sums_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> None:
-    """Add a product to a matrix.
-
-    Args:
-        sums_MN: The matrix, contiguous; changed in place.
-        left_MK, right_KN: The factors, of any strides.
-    """
-    (rows, depth), columns = left_MK.shape, right_KN.shape[1]
-    memory = sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
-    _library(sums_MN.dtype).product(
-        rows,
-        depth,
-        columns,
-        left_MK.data_ptr(),
-        *left_MK.stride(),
-        right_KN.data_ptr(),
-        *right_KN.stride(),
-        memory.data_ptr(),
-        sums_MN.data_ptr(),
-    )
 
 
 def layer_states(

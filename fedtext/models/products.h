@@ -105,16 +105,17 @@ INLINE vector fused(real left, vector right, vector sum) {
 #endif
 }
 
-/* sums[row][column] += left[row][k] * panel[k][column], for k in ascending order, in the columns of a panel: so many
-   `vectors`, the last of which has `last` columns. Rows of sums are `pitch` elements apart. */
+/* sums[row][column] = start[row][column] + left[row][k] * panel[k][column], for k in ascending order, in the columns of a
+   panel: so many `vectors`, the last of which has `last` columns. Rows of the panel are `down` elements apart, those of
+   sums `pitch`, and those of start `begin`; a null start is zeros. */
 INLINE void tile(const int rows, const int vectors, place depth, const real *left, place stride, place next,
-                 const real *panel, real *sums, place pitch, place last) {
+                 const real *panel, place down, const real *start, place begin, real *sums, place pitch, place last) {
     vector tile[ROWS][WIDTH], weights[WIDTH];
     UNROLL for (int row = 0; row < rows; row++)
         UNROLL for (int v = 0; v < vectors; v++)
-            tile[row][v] = load(sums + row * pitch + v * LANES, v + 1 < vectors ? LANES : last);
+            tile[row][v] = start ? load(start + row * begin + v * LANES, v + 1 < vectors ? LANES : last) : (vector){0};
     for (place k = 0; k < depth; k++) {
-        UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + (k * vectors + v) * LANES, LANES);
+        UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + k * down + v * LANES, LANES);
         UNROLL for (int row = 0; row < rows; row++)
             UNROLL for (int v = 0; v < vectors; v++)
                 tile[row][v] = fused(left[row * stride + k * next], weights[v], tile[row][v]);
@@ -124,19 +125,21 @@ INLINE void tile(const int rows, const int vectors, place depth, const real *lef
             store(sums + row * pitch + v * LANES, tile[row][v], v + 1 < vectors ? LANES : last);
 }
 
-/* Add a product to `columns` columns of `sums`: left[row * stride + k * next], M x K, times the matrix in `panels`. */
-static void multiply(place rows, place depth, const real *left, place stride, place next, const real *panels,
-                     real *sums, place columns, place pitch) {
+/* Write `columns` columns of start plus a product: left[row * stride + k * next], M x K, times a matrix. That is in
+   `panels`, or with `down` in rows that are so many elements apart, of whole vectors. */
+static void multiply_from(const real *start, place begin, place rows, place depth, const real *left, place stride,
+                          place next, const real *panels, place down, real *sums, place columns, place pitch) {
     place tiles = (rows + ROWS - 1) / ROWS; /* of nearly equal size */
-    for (place first = 0, vectors; first < columns; first += PANEL, panels += depth * vectors * LANES) {
+    for (place first = 0, vectors; first < columns; first += PANEL) {
         place count = columns - first < PANEL ? columns - first : PANEL;
         vectors = whole_vectors(count) / LANES;
         for (place row = 0, end, done = 1; row < rows; row = end, done++) {
             end = rows * done / tiles;
+            const real *from = start ? start + row * begin + first : 0;
 #define CASE(rows, vectors)                                                                                          \
     case rows * 8 + vectors:                                                                                         \
-        tile(rows, vectors, depth, left + row * stride, stride, next, panels, sums + row * pitch + first, pitch,     \
-             count - (vectors - 1) * LANES);                                                                         \
+        tile(rows, vectors, depth, left + row * stride, stride, next, panels, down ? down : vectors * LANES, from,   \
+             begin, sums + row * pitch + first, pitch, count - (vectors - 1) * LANES);                               \
         break;
 #if WIDTH == 4
 #define CASES(rows) CASE(rows, 1) CASE(rows, 2) CASE(rows, 3) CASE(rows, 4)
@@ -147,18 +150,35 @@ static void multiply(place rows, place depth, const real *left, place stride, pl
 #undef CASE
 #undef CASES
         }
+        panels += down ? PANEL : depth * vectors * LANES;
     }
+}
+
+/* Add a product with the matrix in `panels` to sums. */
+static void multiply(place rows, place depth, const real *left, place stride, place next, const real *panels,
+                     real *sums, place columns, place pitch) {
+    multiply_from(sums, pitch, rows, depth, left, stride, next, panels, 0, sums, columns, pitch);
 }
 
 /* The elements of memory that `add_product` needs for a product of this many columns. */
 static place product_memory(place columns) { return DEPTH * (columns + LANES); }
 
-/* sums_MN += left_MK times right_KN, of any strides; the rows of sums are `pitch` elements apart. */
-static void add_product(place rows, place depth, place columns, const real *left, place stride, place next,
-                        const real *right, place down, place across, real *memory, real *sums, place pitch) {
+/* sums_MN = start_MN + left_MK right_KN, of any strides; the rows of sums are `pitch` elements apart, those of start
+   `begin`. A right factor whose rows are whole vectors is read where it is. */
+static void write_product(const real *start, place begin, place rows, place depth, place columns, const real *left,
+                          place stride, place next, const real *right, place down, place across, real *memory,
+                          real *sums, place pitch) {
+    place there = across == 1 && columns % LANES == 0;
     for (place k = 0, step; k < depth; k += step) {
         step = depth - k < DEPTH ? depth - k : DEPTH;
-        pack(memory, right + k * down, step, 1, 0, columns, down, across);
-        multiply(rows, step, left + k * next, stride, next, memory, sums, columns, pitch);
+        if (!there) pack(memory, right + k * down, step, 1, 0, columns, down, across);
+        multiply_from(start, begin, rows, step, left + k * next, stride, next, there ? right + k * down : memory,
+                      there ? down : 0, sums, columns, pitch);
+        start = sums, begin = pitch;
     }
+}
+
+static void add_product(place rows, place depth, place columns, const real *left, place stride, place next,
+                        const real *right, place down, place across, real *memory, real *sums, place pitch) {
+    write_product(sums, pitch, rows, depth, columns, left, stride, next, right, down, across, memory, sums, pitch);
 }

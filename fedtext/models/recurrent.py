@@ -20,9 +20,12 @@ KERNEL_WIDTH = 128  # largest number of hidden units for kernels: steps of wider
 class Recurrent(ModelConfig):
     """Base of models with recurrent layers, which process the words of a text in their order."""
 
-    native = True
     hidden: int
     layers: int = Field(1, ge=1, description="number of recurrent layers")
+
+    @property
+    def native(self) -> bool:
+        return True
 
     @property
     def directions(self) -> int:

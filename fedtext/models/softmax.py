@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from fedtext.models.native import add_product
+from fedtext.models.native_products import write_product
 
 # Logits of a chunk. Smaller chunks slow down the products, each of which reads all weights; larger ones do not fit in
 # the cache. Between 2 and 7 million the difference is about 3 % (10,000 x 300 weights, one core). On a GPU, which is
@@ -143,9 +143,7 @@ def _by_chunks(
 def _product(result_MN: Tensor, addend: Tensor | None, left_MK: Tensor, right_KN: Tensor, native: bool) -> None:
     """Write a product into a matrix, plus the addend, which may be that matrix itself or a row for all of its rows."""
     if native:
-        if addend is not result_MN:
-            result_MN.copy_(result_MN.new_zeros(()) if addend is None else addend)
-        add_product(result_MN, left_MK, right_KN)
+        write_product(result_MN, addend, left_MK, right_KN)
     else:
         start = result_MN if addend is None else addend
         torch.addmm(start, left_MK, right_KN, beta=0 if addend is None else 1, out=result_MN)

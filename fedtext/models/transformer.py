@@ -8,7 +8,7 @@ FedeVocab's embedding block, are ``encoder.embeddings.``: ``position_embeddings.
 Legend: B batch, T time (including special tokens), D embedding, which is the encoder's width.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedtext.errors import UserError
 from fedtext.models import adapter_files
-from fedtext.models.adapters import adapt
+from fedtext.models.adapted import adapt
 from fedtext.models.base import DENSE, ClassifierConfig, DenseInit, Head
 from fedtext.models.batch import Batch
 from fedtext.models.checkpointed import (
@@ -31,7 +31,8 @@ from fedtext.models.checkpointed import (
     settings,
 )
 from fedtext.models.fixed import Fixed, blocks_of, storable
-from fedtext.models.unpadded import Places, implementation
+from fedtext.models.native_products import products_in_c
+from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
 
 _LAYERS = {"bert": "encoder", "distilbert": "transformer"}
@@ -143,17 +144,17 @@ class TransformerEncoder(nn.Module):
 
     def forward(self, embedding: nn.Embedding, batch: Batch) -> Tensor:
         rows_BTD, lengths_B = embedding(batch.tokens_BT), batch.lengths_B
-        places = Places.of(batch.here.lengths_B, rows_BTD.shape[1], rows_BTD.device)
-        with autocast(self.dtype, rows_BTD.device):
+        places = Places.of(batch.here.lengths_B, rows_BTD.shape[1], rows_BTD.device, batch.native)
+        with autocast(self.dtype, rows_BTD.device), products_in_c(batch.native):
             if self.fixed and self.attention == "sdpa" and storable(rows_BTD):
                 found = [
                     self.fixed.of(row[:length]) for row, length in zip(rows_BTD, batch.here.lengths_B, strict=True)
                 ]
                 if self.fixed.finish:
                     return self.dropout(torch.stack(found))
-                hidden_BTD = self._unpadded(self.fixed.above, torch.cat(found), places)
+                hidden_BTD = run_unpadded(self.fixed.above, torch.cat(found), places)
             elif self.attention == "sdpa":
-                hidden_BTD = self._unpadded(self.run, places.taken(rows_BTD), places)
+                hidden_BTD = run_unpadded(self.run, places.taken(rows_BTD), places)
             else:
                 hidden_BTD = self._padded(rows_BTD, places)
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)
@@ -165,12 +166,6 @@ class TransformerEncoder(nn.Module):
     def _pooled(self, hidden_TD: Tensor) -> Tensor:
         """Return the features of one text."""
         return hidden_TD[0].clone() if self.pooling == "cls" else hidden_TD.mean(0)
-
-    @staticmethod
-    def _unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places) -> Tensor:
-        """Run layers on the tokens alone; the output is 0 elsewhere."""
-        found = run(inputs_embeds=inputs_SD[None], position_ids=places.step_S[None], places=places)
-        return places.laid(found.last_hidden_state[0])
 
     def _padded(self, rows_BTD: Tensor, places: Places) -> Tensor:
         """Run the layers on all places. The mask is made of summands here, because the package would wait for the GPU

@@ -10,6 +10,7 @@ long in bfloat16, while products of linear layers are faster.
 Legend: B batch, T time, S tokens that are there, N heads, A width of a head, D embedding.
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from fedtext.models.native_attention import attend
 from fedtext.runtime.devices import to_device
 from fedtext.text import pretrained
 
@@ -36,26 +38,30 @@ class Places:
         step_S: Its position in its text.
         there_BT: Whether a place has a token.
         padded: Whether there are places without a token.
+        starts: Index of each text's first token among the S, and at the end S; None: attention is not computed in C.
     """
 
     flat_S: Tensor
     step_S: Tensor
     there_BT: Tensor
     padded: bool
+    starts: Tensor | None = None
 
     @classmethod
-    def of(cls, lengths_B: NDArray[np.int64], width: int, device: torch.device) -> "Places":
+    def of(cls, lengths_B: NDArray[np.int64], width: int, device: torch.device, in_c: bool = False) -> "Places":
         """Compute the places of the texts of a batch, without waiting for the device.
 
         Args:
             lengths_B: Number of tokens of each text.
             width: T, at least the largest of them.
             device: The device of the batch.
+            in_c: Whether attention is computed in C.
         """
         there_BT = np.arange(width) < lengths_B[:, None]
         flat_S = np.flatnonzero(there_BT)
         flat, step, there = (to_device(values, device) for values in (flat_S, flat_S % width, there_BT))
-        return cls(flat, step, there, len(flat_S) < there_BT.size)
+        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths_B)])) if in_c else None
+        return cls(flat, step, there, len(flat_S) < there_BT.size, starts)
 
     def taken(self, values_BTD: Tensor) -> Tensor:
         """Return the values of the tokens, shape (S, D)."""
@@ -65,6 +71,22 @@ class Places:
         """Lay values of the tokens out as a padded batch of shape (B, T, D), with zeros where there is none."""
         empty_PD = values_SD.new_zeros(self.there_BT.numel(), values_SD.shape[1])
         return empty_PD.index_copy(0, self.flat_S, values_SD).unflatten(0, self.there_BT.shape)
+
+
+def run_unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places, **options: Any) -> Tensor:
+    """Run layers on the tokens alone.
+
+    Args:
+        run: The network of the package transformers, whose attention is ``implementation()``.
+        inputs_SD: Its inputs.
+        places: The places of the tokens.
+        options: More arguments of the network.
+
+    Returns:
+        Its outputs, shape (B, T, D), which are 0 where there is no token.
+    """
+    found = run(inputs_embeds=inputs_SD[None], position_ids=places.step_S[None], places=places, **options)
+    return places.laid(found.last_hidden_state[0])
 
 
 @lru_cache(maxsize=1)
@@ -95,21 +117,29 @@ def attention(
         places: The places of the tokens, which the network passes on; None: all texts of the batch have one length.
         dropout: Rate of dropout on the weights.
         scaling: Factor of the products.
-        more: Other arguments of the package, which encoders do not need.
+        more: Other arguments of the package, which are not needed.
 
     Returns:
         The outputs, shape (1, S, N, A) or (B, T, N, A), and None for the weights, which are not kept.
     """
     parts, mask = (query_BNTA, key_BNTA, value_BNTA), attention_mask
     heads, width, dtype = query_BNTA.shape[1], query_BNTA.shape[3], query_BNTA.dtype
+    causal = getattr(module, "is_causal", False) and query_BNTA.shape[2] > 1  # one token, with those before it, is last
     wide = dtype == torch.bfloat16 and query_BNTA.device.type == "cpu"
     if wide:
         parts = query_BNTA.float(), key_BNTA.float(), value_BNTA.float()
+    if places and places.starts is not None:
+        rows = [part[0].transpose(0, 1).flatten(1) for part in parts]
+        scale = width**-0.5 if scaling is None else scaling
+        out_SD = attend(rows[0], rows[1], rows[2], places.starts, heads, scale, dropout, causal)
+        return out_SD.to(dtype).unflatten(1, (heads, width))[None], None
     if places:
         all_SK = torch.cat([part[0].transpose(0, 1).flatten(1) for part in parts], 1)
         parts = places.laid(all_SK).unflatten(2, (3, heads, width)).permute(2, 0, 3, 1, 4).unbind()
-        mask = places.there_BT[:, None, None] if places.padded else None
+        mask = places.there_BT[:, None, None] if places.padded and not causal else None  # padding is last
     with torch.autocast("cpu", enabled=False) if wide else nullcontext():  # which would make them bfloat16 again
-        out_BNTA = scaled_dot_product_attention(*parts, attn_mask=mask, dropout_p=dropout, scale=scaling)
+        out_BNTA = scaled_dot_product_attention(
+            *parts, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scaling
+        )
     out_BTNA = out_BNTA.transpose(1, 2).to(dtype)
     return (places.taken(out_BTNA.flatten(2)).unflatten(1, (heads, width))[None] if places else out_BTNA), None

@@ -17,8 +17,9 @@ from safetensors.numpy import load_file, save_file
 from fedtext.api.model import Model
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
+from fedtext.models.adapted import LoRALinear
 from fedtext.models.adapter_files import CONFIG, WEIGHTS
-from fedtext.models.adapters import A, B, LoRALinear
+from fedtext.models.adapters import A, B
 from fedtext.parameters import build_network
 from fedtext.server.trained import trained
 from fedtext.state.model_folder import ADAPTER, INITIAL_ADAPTER

@@ -16,7 +16,8 @@ from fedtext.api.model import Model
 from fedtext.layout import TABLE
 from fedtext.ledger.distributed import grid
 from fedtext.methods import METHODS, FedAvg
-from fedtext.models.adapters import RESIDUAL, A, B, LoRALinear
+from fedtext.models.adapted import LoRALinear
+from fedtext.models.adapters import RESIDUAL, A, B
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.models.transformer import TransformerClassifier

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from fedtext.config.engine import check_engine, choose_engine, engine_reason
 from fedtext.errors import UserError
-from fedtext.models import cells, native
+from fedtext.models import cells
+from fedtext.models.native_products import write_product
 from fedtext.models.packing import Packing
 from fedtext.runtime import compiled
 from fedtext.runtime.compiled import COMPILERS, PACKAGE, compile_problem
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.loops import nonempty
 
 CPU = torch.device("cpu")
@@ -83,7 +85,7 @@ def test_a_product_has_torchs_sums_whatever_the_strides(
         )
         left, right = (tensor.T if swap else tensor for tensor, swap in zip((left, right), transposed, strict=True))
         sums = torch.ones(rows + 1, columns, dtype=dtype)
-        native.add_product(sums[:rows], left, right)
+        write_product(sums[:rows], sums[:rows], left, right)
         assert (sums[:rows] - 1 - left @ right).abs().max() <= most
         assert (sums[rows] == 1).all(), "nothing is written beyond the last row"
 
@@ -103,15 +105,15 @@ def test_the_bits_of_a_text_do_not_depend_on_the_others(gates: int) -> None:
 
 ROWS_ALONE = """
 import torch
-from fedtext.models.native import add_product
+from fedtext.models.native_products import write_product
 for dtype in (torch.float32, torch.float64):
     for depth, columns in ((40, 3), (64, 40), (300, 120)):
         left, right = torch.randn(9, depth, dtype=dtype), torch.randn(depth, columns, dtype=dtype)
         whole = torch.zeros(9, columns, dtype=dtype)
-        add_product(whole, left, right)
+        write_product(whole, whole, left, right)
         for rows in range(1, 9):
             few = torch.zeros(rows, columns, dtype=dtype)
-            add_product(few, left[:rows], right)
+            write_product(few, few, left[:rows], right)
             assert torch.equal(few, whole[:rows]), (dtype, depth, columns, rows)
 """
 
@@ -146,7 +148,7 @@ def test_saturated_gates_are_those_of_torch() -> None:
 
 
 def test_auto_is_native_where_it_can_be_and_says_why_not(caplog: pytest.LogCaptureFixture) -> None:
-    auto, bag, other = (tiny.experiment(model=model) for model in ("bigru", "bag", "transformer"))
+    auto, bag, other = (tiny.experiment(model=model) for model in ("bigru", "bag", SCRATCH | {"attention": "eager"}))
     chosen = choose_engine(auto, gpu=False, problem="")
     assert chosen.engine == "native"
     assert engine_reason(chosen) == "engine native: the steps of a bigru in C, equal to torch's to rounding"
@@ -177,7 +179,7 @@ def test_native_on_a_gpu_is_refused() -> None:
     ("compiler", "sentence"),
     [
         ("", f"no C compiler was found ({', '.join(COMPILERS)}, or $CC)"),
-        ("#!/bin/sh\necho no such option >&2\nexit 1\n", "cannot compile bag.c: no such option"),
+        ("#!/bin/sh\necho no such option >&2\nexit 1\n", "cannot compile attention.c: no such option"),
     ],
     ids=["none", "broken"],
 )

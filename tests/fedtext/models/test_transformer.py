@@ -10,7 +10,7 @@ import transformers
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from fedtext.config.engine import engine_reason, stack_size
+from fedtext.config.engine import choose_engine, engine_reason, stack_size
 from fedtext.corpora.prepare import prepare
 from fedtext.layout import TABLE
 from fedtext.methods import FedAvg, FedMMD
@@ -178,7 +178,11 @@ def test_rounds_in_bfloat16_stay_near_exact_ones() -> None:
 
 def test_its_engine_and_stack_say_why() -> None:
     experiment = tiny.experiment(model=SCRATCH)
-    assert engine_reason(experiment) == "engine reference: model transformer has no recurrent layers"
+    assert engine_reason(experiment) == "engine reference: the layers of torch"
+    chosen = choose_engine(experiment, gpu=False, problem="")
+    assert engine_reason(chosen) == "engine native: the attention of a transformer in C, equal to torch's to rounding"
+    adapted = choose_engine(tiny.experiment(model=SCRATCH | {"adapter": {}}), gpu=False, problem="")
+    assert "the attention, and layers that do not change, of a transformer" in engine_reason(adapted)
     assert stack_size(experiment, 1000) == (
         1,
         "clients one by one: the layers of a transformer fill a core by themselves",

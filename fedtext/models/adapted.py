@@ -1,0 +1,237 @@
+"""Layers whose weights stay as they are, alone or with a few parameters beside them (Hu et al. 2022, LoRA).
+
+An adapted network of layers has no other parameters than those of its adapters: its weights are buffers, which neither
+move nor leave the process that has built them from the checkpoint or the seed. A linear layer y = W x + b becomes
+
+    y = W x + b + s (B A x + R x),    s = alpha / rank
+
+with factors A of shape (rank, in) and B of shape (out, rank). R, of the shape of W, is there with ``residual`` only: it
+is the server's, which puts into it what the mean of the factors lacks (``server.aggregation: lora``).
+
+Legend: S tokens, I inputs and O outputs of a layer, R rank.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+from fedtext.models.adapters import A, Adapter, LoRA
+from fedtext.models.native_products import Packed, in_c, product, write_product
+
+Made = TypeVar("Made")
+# The linear layers of each architecture, as the last parts of their names.
+_MODULES: dict[str, dict[str, str]] = {
+    "bert": {
+        "query": "attention.self.query",
+        "key": "attention.self.key",
+        "value": "attention.self.value",
+        "output": "attention.output.dense",
+        "up": "intermediate.dense",
+        "down": "output.dense",
+    },
+    "distilbert": {
+        "query": "attention.q_lin",
+        "key": "attention.k_lin",
+        "value": "attention.v_lin",
+        "output": "attention.out_lin",
+        "up": "ffn.lin1",
+        "down": "ffn.lin2",
+    },
+    "gpt2": {
+        "query": "attn.c_attn.query",
+        "key": "attn.c_attn.key",
+        "value": "attn.c_attn.value",
+        "output": "attn.c_proj",
+        "up": "mlp.c_fc",
+        "down": "mlp.c_proj",
+    },
+}
+
+
+class FrozenLinear(nn.Module):
+    """A linear layer whose weight and bias are buffers.
+
+    What is made of the weight for products, a copy in another precision or order, is kept as long as it does not
+    change.
+
+    Args:
+        base: The layer.
+    """
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.weight: Tensor
+        self.bias: Tensor | None
+        self.register_buffer("weight", base.weight.detach())
+        self.register_buffer("bias", None if base.bias is None else base.bias.detach())
+        self._made: dict[str, tuple[Tensor, int, Any]] = {}
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if in_c(inputs):
+            found: Tensor = _Product.apply(inputs.flatten(0, -2), None, None, self, 0.0)
+            return found.unflatten(0, inputs.shape[:-1])
+        device = inputs.device.type
+        if not torch.is_autocast_enabled(device):
+            return linear(inputs, self.weight, self.bias)
+        dtype = torch.get_autocast_dtype(device)
+        return linear(inputs, self._of_weight(str(dtype), lambda weight: weight.to(dtype)), self.bias)
+
+    def packed(self) -> Packed:
+        """Return the transposed weight for products in C."""
+        return self._of_weight("packed", lambda weight: Packed.of(weight.t()))
+
+    def _of_weight(self, name: str, make: Callable[[Tensor], Made]) -> Made:
+        weight, version = self.weight, self.weight._version
+        kept = self._made.get(name)
+        if kept is None or kept[0] is not weight or kept[1] != version:
+            kept = self._made[name] = weight, version, make(weight)
+        found: Made = kept[2]
+        return found
+
+
+class LoRALinear(FrozenLinear):
+    """A linear layer with an adapter. Only the factors, and the residual, are parameters.
+
+    Args:
+        base: The layer, whose weights become buffers.
+        config: The keys.
+    """
+
+    def __init__(self, base: nn.Linear, config: LoRA) -> None:
+        super().__init__(base)
+        self.scale, self.dropout = config.alpha / config.rank, nn.Dropout(config.dropout)
+        first = torch.empty(config.rank, base.in_features)
+        nn.init.kaiming_uniform_(first, a=math.sqrt(5))
+        self.lora_A: Tensor
+        if config.train == "both":
+            self.lora_A = nn.Parameter(first)
+        else:
+            self.register_buffer(A, first)
+        self.lora_B = nn.Parameter(torch.zeros(base.out_features, config.rank))
+        self.lora_residual = nn.Parameter(torch.zeros_like(base.weight)) if config.residual else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        dropped = self.training and self.dropout.p > 0
+        if in_c(inputs) and not dropped and self.lora_residual is None:
+            found: Tensor = _Product.apply(inputs.flatten(0, -2), self.lora_A, self.lora_B, self, self.scale)
+            return found.unflatten(0, inputs.shape[:-1])
+        beside = linear(linear(self.dropout(inputs), self.lora_A), self.lora_B)
+        if self.lora_residual is not None:
+            beside = beside + linear(inputs, self.lora_residual)
+        return super().forward(inputs) + self.scale * beside
+
+
+class _Product(Function):
+    """The outputs of a frozen layer, with both factors of an adapter or without, in C.
+
+    All products of one direction are added up in one matrix.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs_SI: Tensor, a_RI: Tensor | None, b_OR: Tensor | None, layer: FrozenLinear, scale: float
+    ) -> Tensor:
+        outputs_SO = product(inputs_SI, layer.packed(), layer.bias)
+        ctx.layer, ctx.scale, between_SR = layer, scale, None
+        if a_RI is not None and b_OR is not None:
+            between_SR = product(inputs_SI, a_RI.t()).mul_(scale)
+            write_product(outputs_SO, outputs_SO, between_SR, b_OR.t())
+        ctx.save_for_backward(inputs_SI if ctx.needs_input_grad[1] else None, a_RI, b_OR, between_SR)
+        return outputs_SO
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
+        inputs_SI, a_RI, b_OR, between_SR = ctx.saved_tensors
+        grad_inputs_SI = grad_a_RI = grad_b_OR = None
+        if ctx.needs_input_grad[0]:
+            grad_inputs_SI = product(grad_SO, ctx.layer.weight)
+        if b_OR is not None:
+            grad_between_SR = product(grad_SO, b_OR).mul_(ctx.scale)
+            if grad_inputs_SI is not None:
+                write_product(grad_inputs_SI, grad_inputs_SI, grad_between_SR, a_RI)
+            grad_a_RI = product(grad_between_SR.t(), inputs_SI) if ctx.needs_input_grad[1] else None
+            grad_b_OR = product(grad_SO.t(), between_SR) if ctx.needs_input_grad[2] else None
+        return grad_inputs_SI, grad_a_RI, grad_b_OR, None, None
+
+
+def adapt(encoder: nn.Module, architecture: str, blocks: nn.ModuleList, config: Adapter) -> None:
+    """Replace the layers of an encoder that are adapted, and turn all of its own parameters into buffers.
+
+    Args:
+        encoder: The encoder.
+        architecture: Name of its architecture: bert, distilbert or gpt2.
+        blocks: Its blocks.
+        config: The keys.
+
+    Raises:
+        UserError: It has fewer blocks than are to be adapted.
+    """
+    _straighten(encoder)
+    lora = config.lora
+    for block in list(blocks)[config.fixed(len(blocks)) :]:
+        for path, module in list(block.named_modules()):
+            if lora and _kind(path, architecture) in lora.modules:
+                parent, _, leaf = path.rpartition(".")
+                assert isinstance(module, nn.Linear)
+                setattr(block.get_submodule(parent), leaf, LoRALinear(module, lora))
+    for path, module in list(encoder.named_modules()):
+        if isinstance(module, nn.Linear):
+            parent, _, leaf = path.rpartition(".")
+            setattr(encoder.get_submodule(parent), leaf, FrozenLinear(module))
+    for module in encoder.modules():
+        if isinstance(module, FrozenLinear):
+            continue
+        for name, parameter in list(module._parameters.items()):
+            del module._parameters[name]
+            module.register_buffer(name, None if parameter is None else parameter.detach())
+
+
+class Joined(nn.Module):
+    """Linear layers of the same input, whose outputs are laid end to end: the query, key and value of GPT-2.
+
+    Args:
+        weight: Their weights, of shape (in, 3 out).
+        bias: Their biases, of shape (3 out,).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        parts = zip(weight.chunk(3, 1), bias.chunk(3), strict=True)
+        self.query, self.key, self.value = (_linear(*part) for part in parts)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.cat([self.query(inputs), self.key(inputs), self.value(inputs)], -1)
+
+
+def _straighten(encoder: nn.Module) -> None:
+    """Replace GPT-2's layers, whose weights are transposed, by linear ones. What was one layer of query, key and value
+    is three of them afterwards."""
+    for path, module in list(encoder.named_modules()):
+        if type(module).__name__ != "Conv1D":
+            continue
+        parent, _, leaf = path.rpartition(".")
+        weight, bias = module.weight, module.bias
+        assert isinstance(weight, Tensor)
+        assert isinstance(bias, Tensor)
+        setattr(encoder.get_submodule(parent), leaf, (Joined if leaf == "c_attn" else _linear)(weight, bias))
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+    """Make a linear layer of a weight of shape (in, out)."""
+    made = nn.Linear(weight.shape[0], weight.shape[1], device="meta")
+    made.weight, made.bias = nn.Parameter(weight.detach().t().contiguous()), nn.Parameter(bias.detach().clone())
+    return made
+
+
+def _kind(path: str, architecture: str) -> str:
+    """Return the key of a layer by its path; empty if it has none. The longest name counts: the attention's output
+    ends like the block's."""
+    found = [(len(name), key) for key, name in _MODULES[architecture].items() if f".{path}".endswith(f".{name}")]
+    return max(found)[1] if found else ""
