@@ -2,6 +2,7 @@
 
   local_loop       W1 to W4: the training loop against a plain torch loop, and against its floor
   gpu              the same on a GPU, and transformers, against a plain loop there (where there is one)
+  adapters         adapters on a transformer, against a plain loop with peft
   one_card         rounds of actors that share a GPU, beside one process without Ray (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
   scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
@@ -28,6 +29,7 @@ import torch
 NAMES = [
     "local_loop",
     "gpu",
+    "adapters",
     "one_card",
     "platform_cost",
     "scale",
@@ -41,6 +43,7 @@ NAMES = [
 QUICK = {
     "local_loop": ["--turns", "3", "--steps", "5"],
     "gpu": ["--turns", "3", "--stacks", "16"],
+    "adapters": ["--turns", "3", "--steps", "2"],
     "one_card": ["--actors", "0", "4", "--engines", "triton"],
     "platform_cost": ["--quick"],
     "scale": ["--quick"],

@@ -26,7 +26,7 @@ from fedtext.models.transformer import TransformerClassifier
 from fedtext.runtime.precision import products
 from fedtext.training.config import AdamW
 
-PIECES, TEXTS, DROPOUT = 30_522, 640, 0.1
+PIECES, TEXTS = 30_522, 640
 PRECISIONS = ("float32", "tf32", "bfloat16")
 
 
@@ -38,6 +38,7 @@ class Shape:
         layers, dim, heads: Sizes of the encoder, whose inner layers are four times as wide.
         batch: Texts of a batch.
         typical, longest: Median and largest number of pieces of a text.
+        dropout: All dropout rates.
     """
 
     layers: int
@@ -46,6 +47,7 @@ class Shape:
     batch: int
     typical: int
     longest: int
+    dropout: float = 0.1
 
     def model(self, precision: str) -> TransformerClassifier:
         return TransformerClassifier.model_validate(
@@ -55,7 +57,7 @@ class Shape:
                 "heads": self.heads,
                 "intermediate": 4 * self.dim,
                 "embedding": {"dim": self.dim},
-                "dropout": DROPOUT,
+                "dropout": self.dropout,
                 "precision": precision,
                 "adapter": {"lora": {"rank": 8, "alpha": 16}},
             }
@@ -86,8 +88,8 @@ class Plain(nn.Module):
             num_hidden_layers=shape.layers,
             num_attention_heads=shape.heads,
             intermediate_size=4 * shape.dim,
-            hidden_dropout_prob=DROPOUT,
-            attention_probs_dropout_prob=DROPOUT,
+            hidden_dropout_prob=shape.dropout,
+            attention_probs_dropout_prob=shape.dropout,
         )
         lora = LoraConfig(r=8, lora_alpha=16, target_modules=["query", "value"], lora_dropout=0.0)
         self.encoder = get_peft_model(BertModel(config, add_pooling_layer=False), lora)
@@ -123,11 +125,19 @@ def plain(shape: Shape, client: ClientData, device: torch.device, precision: str
     return with_precision(run, precision)
 
 
-def ours(shape: Shape, client: ClientData, device: torch.device, precision: str) -> Run:
-    """Return fedtext's loop."""
+def ours(shape: Shape, client: ClientData, device: torch.device, precision: str, kind: str = "reference") -> Run:
+    """Return fedtext's loop.
+
+    Args:
+        shape: The workload.
+        client: Its texts.
+        device: Where it trains.
+        precision: Of the products.
+        kind: The engine.
+    """
     model = shape.model("bfloat16" if precision == "bfloat16" else "float32")
     task = Task(FedAvg(), model, AdamW(lr=1e-3, weight_decay=0.0), shape.batch, ())
-    return with_precision(engine(task, "reference", [client], device), precision)
+    return with_precision(engine(task, kind, [client], device), precision)
 
 
 def with_precision(run: Run, precision: str) -> Run:

@@ -77,7 +77,7 @@ class FrozenLinear(nn.Module):
             found: Tensor = _Product.apply(inputs.flatten(0, -2), None, None, self, 0.0)
             return found.unflatten(0, inputs.shape[:-1])
         device = inputs.device.type
-        if not torch.is_autocast_enabled(device):
+        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return linear(inputs, self.weight, self.bias)
         dtype = torch.get_autocast_dtype(device)
         return linear(inputs, self._of_weight(str(dtype), lambda weight: weight.to(dtype)), self.bias)

@@ -107,13 +107,13 @@ INLINE vector fused(real left, vector right, vector sum) {
 
 /* sums[row][column] = start[row][column] + left[row][k] * panel[k][column], for k in ascending order, in the columns of a
    panel: so many `vectors`, the last of which has `last` columns. Rows of the panel are `down` elements apart, those of
-   sums `pitch`, and those of start `begin`; a null start is zeros. */
+   sums `pitch`, and those of start `begin`. */
 INLINE void tile(const int rows, const int vectors, place depth, const real *left, place stride, place next,
                  const real *panel, place down, const real *start, place begin, real *sums, place pitch, place last) {
     vector tile[ROWS][WIDTH], weights[WIDTH];
     UNROLL for (int row = 0; row < rows; row++)
         UNROLL for (int v = 0; v < vectors; v++)
-            tile[row][v] = start ? load(start + row * begin + v * LANES, v + 1 < vectors ? LANES : last) : (vector){0};
+            tile[row][v] = load(start + row * begin + v * LANES, v + 1 < vectors ? LANES : last);
     for (place k = 0; k < depth; k++) {
         UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + k * down + v * LANES, LANES);
         UNROLL for (int row = 0; row < rows; row++)
@@ -125,17 +125,19 @@ INLINE void tile(const int rows, const int vectors, place depth, const real *lef
             store(sums + row * pitch + v * LANES, tile[row][v], v + 1 < vectors ? LANES : last);
 }
 
-/* Write `columns` columns of start plus a product: left[row * stride + k * next], M x K, times a matrix. That is in
-   `panels`, or with `down` in rows that are so many elements apart, of whole vectors. */
+/* Write `columns` columns of start, whose rows are `begin` elements apart, plus a product: left[row * stride + k * next],
+   M x K, times a matrix. That is in `panels`, or with `down` in rows that are so many elements apart, of whole vectors. A
+   null start, with 0 as `begin`, is zeros. */
 static void multiply_from(const real *start, place begin, place rows, place depth, const real *left, place stride,
                           place next, const real *panels, place down, real *sums, place columns, place pitch) {
+    static const real zeros[PANEL];
     place tiles = (rows + ROWS - 1) / ROWS; /* of nearly equal size */
     for (place first = 0, vectors; first < columns; first += PANEL) {
         place count = columns - first < PANEL ? columns - first : PANEL;
         vectors = whole_vectors(count) / LANES;
         for (place row = 0, end, done = 1; row < rows; row = end, done++) {
             end = rows * done / tiles;
-            const real *from = start ? start + row * begin + first : 0;
+            const real *from = start ? start + row * begin + first : zeros;
 #define CASE(rows, vectors)                                                                                          \
     case rows * 8 + vectors:                                                                                         \
         tile(rows, vectors, depth, left + row * stride, stride, next, panels, down ? down : vectors * LANES, from,   \

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,13 +98,16 @@ def addresses(tensors: Sequence[Tensor]) -> Any:
 
 @cache
 def compile_problem() -> str:
-    """Compile all C files of this package, and return why they cannot be used; empty if they can."""
-    try:
-        for source in sorted(PACKAGE.rglob("*.c"), key=lambda source: source.name):
-            for dtype in BITS:
-                compiled(source, dtype)
-    except UserError as error:
-        return str(error)
+    """Compile all C files of this package for float32, and return why they cannot be used; empty if they can.
+
+    For float64 they are compiled when they are first used.
+    """
+    sources = sorted(PACKAGE.rglob("*.c"), key=lambda source: source.name)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        try:
+            list(pool.map(lambda source: compiled(source, torch.float32), sources))
+        except UserError as error:
+            return str(error)
     return ""
 
 
