@@ -15,7 +15,7 @@ words hashed, W3 and W5 on WikiText-2 or else Penn Treebank.
 ``naive`` is a straightforward loop: a DataLoader, packed nn.GRU or nn.LSTM, the whole embedding table with a dense
 gradient, a default optimizer. ``floor`` is the time of the products alone, each as one large product of torch (not W2);
 ``floor, step by step`` has the recurrent one of W3 and W5 as one product for each word of a sentence; ``floor, native``
-is that of the same products in models/native.c, which is faster where torch's library does not use the whole width of
+is that of the same products in models/products.c, which is faster where torch's library does not use the whole width of
 the processor's vectors. ms are per client and batch, of W2 per client: a local epoch and its randomised response; wall
 ms are medians. Samples are texts, of W3 and W5 sentences. Variants alternate, with ``--steps`` batches (W2: clients) in
 each repetition; ratios are of CPU time, within each repetition. Memory is the peak of this process (RSS) with all
@@ -225,12 +225,8 @@ def variants(name: str, corpus: Any) -> dict[str, tuple[Run, int]]:
     }
     return found | {
         "floor": (floor(task, clients[0]), 1),
-        "floor, native": (floor(task, clients[0], native_product), 1),
+        "floor, native": (floor(task, clients[0], product), 1),
     }
-
-
-def native_product(left: Tensor, right: Tensor) -> Tensor:
-    return product(left, right)
 
 
 STEPS = {"W1": 30, "W1L": 30, "W2": 5, "W3": 5, "W4": 3, "W5": 8}

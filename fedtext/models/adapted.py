@@ -70,27 +70,37 @@ class FrozenLinear(nn.Module):
         self.bias: Tensor | None
         self.register_buffer("weight", base.weight.detach())
         self.register_buffer("bias", None if base.bias is None else base.bias.detach())
-        self._made: dict[str, tuple[Tensor, int, Any]] = {}
+        self._made: dict[str, tuple[Tensor, tuple[int, int], Any]] = {}
 
     def forward(self, inputs: Tensor) -> Tensor:
         if in_c(inputs):
             found: Tensor = _Product.apply(inputs.flatten(0, -2), None, None, self, 0.0)
             return found.unflatten(0, inputs.shape[:-1])
-        device = inputs.device.type
-        if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        device, single = inputs.device.type, inputs.dtype != torch.float64 and self.weight.dtype == torch.float32
+        if not (single and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return linear(inputs, self.weight, self.bias)
         dtype = torch.get_autocast_dtype(device)
         return linear(inputs, self._of_weight(str(dtype), lambda weight: weight.to(dtype)), self.bias)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_made": {}}  # a copy has another weight
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FrozenLinear":
+        self._made.clear()
+        super()._apply(fn, recurse)
+        return self
 
     def packed(self) -> Packed:
         """Return the transposed weight for products in C."""
         return self._of_weight("packed", lambda weight: Packed.of(weight.t()))
 
     def _of_weight(self, name: str, make: Callable[[Tensor], Made]) -> Made:
-        weight, version = self.weight, self.weight._version
-        kept = self._made.get(name)
-        if kept is None or kept[0] is not weight or kept[1] != version:
-            kept = self._made[name] = weight, version, make(weight)
+        weight = self.weight
+        if weight.is_inference():  # whose changes are not counted
+            return make(weight)
+        of, kept = (weight.data_ptr(), weight._version), self._made.get(name)
+        if kept is None or kept[0] is not weight or kept[1] != of:
+            kept = self._made[name] = weight, of, make(weight)
         found: Made = kept[2]
         return found
 
@@ -138,20 +148,20 @@ class _Product(Function):
         ctx: Any, inputs_SI: Tensor, a_RI: Tensor | None, b_OR: Tensor | None, layer: FrozenLinear, scale: float
     ) -> Tensor:
         outputs_SO = product(inputs_SI, layer.packed(), layer.bias)
-        ctx.layer, ctx.scale, between_SR = layer, scale, None
+        ctx.scale, between_SR = scale, None
         if a_RI is not None and b_OR is not None:
             between_SR = product(inputs_SI, a_RI.t()).mul_(scale)
             write_product(outputs_SO, outputs_SO, between_SR, b_OR.t())
-        ctx.save_for_backward(inputs_SI if ctx.needs_input_grad[1] else None, a_RI, b_OR, between_SR)
+        ctx.save_for_backward(inputs_SI if ctx.needs_input_grad[1] else None, a_RI, b_OR, between_SR, layer.weight)
         return outputs_SO
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
-        inputs_SI, a_RI, b_OR, between_SR = ctx.saved_tensors
+        inputs_SI, a_RI, b_OR, between_SR, weight_OI = ctx.saved_tensors
         grad_inputs_SI = grad_a_RI = grad_b_OR = None
         if ctx.needs_input_grad[0]:
-            grad_inputs_SI = product(grad_SO, ctx.layer.weight)
+            grad_inputs_SI = product(grad_SO, weight_OI)
         if b_OR is not None:
             grad_between_SR = product(grad_SO, b_OR).mul_(ctx.scale)
             if grad_inputs_SI is not None:

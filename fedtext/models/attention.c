@@ -1,10 +1,11 @@
 /* Attention within each text, forward and backward (engine native; models/native_attention.py).
 
    The tokens of all texts lie end to end. Those of a text attend to all of its tokens, or if it is causal to those that
-   are not after them. Weights are computed again in the backward pass, and never stored.
+   are not after them. Weights are computed again in the backward pass, and not stored.
 
    Legend: B texts, L tokens of a text, N heads, A width of a head, D = N x A. Queries, keys, values, outputs and their
-   gradients are S x D; a head's are columns of them. P: weights_LL of a text and a head, in rows of a multiple of SUMS numbers. */
+   gradients are S x D; a head's are columns of them. P: weights_LL of a text and a head, in rows of a multiple of SUMS
+   numbers. */
 
 #include <stdint.h>
 
@@ -35,9 +36,9 @@ static place panels(const layout *all) {
     return product_memory(tokens > all->width ? tokens : all->width);
 }
 
-/* The elements of memory that `attend` and `attend_back` need. */
-place attention_memory(const layout *all) {
-    return panels(all) + 3 * longest(all) * row_size(longest(all));
+/* The elements of memory that `attend`, with one matrix of weights, and `attend_back`, with three, need. */
+place attention_memory(const layout *all, place matrices) {
+    return panels(all) + matrices * longest(all) * row_size(longest(all));
 }
 
 /* The sum of `part`, which is changed. */

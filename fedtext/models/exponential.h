@@ -1,4 +1,4 @@
-/* exp of vectors (models/native.c, models/attention.c). */
+/* exp of vectors. */
 
 #include "products.h"
 

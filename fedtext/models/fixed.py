@@ -8,10 +8,12 @@ import hashlib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fedtext.models.native_products import wanted_in_c
+from fedtext.models.unpadded import Places, run_unpadded
 
 # Where the blocks are in each architecture of the package transformers: the module that holds the list, and its name.
 _BLOCKS = {"bert": ("encoder", "layer"), "distilbert": ("transformer", "layer"), "gpt2": ("", "h")}
@@ -73,7 +75,11 @@ class Fixed:
 
     @torch.no_grad()
     def _computed(self, rows_TD: Tensor) -> Tensor:
-        outputs_TD: Tensor = self.below(inputs_embeds=rows_TD[None]).last_hidden_state[0].to(rows_TD.dtype)
+        if wanted_in_c():
+            places = Places.of(np.array([len(rows_TD)]), len(rows_TD), rows_TD.device, in_c=True)
+            outputs_TD = run_unpadded(self.below, rows_TD, places)[0].to(rows_TD.dtype)
+        else:
+            outputs_TD = self.below(inputs_embeds=rows_TD[None]).last_hidden_state[0].to(rows_TD.dtype)
         return self.finish(outputs_TD) if self.finish else outputs_TD
 
 

@@ -66,16 +66,20 @@ def write_product(sums_MN: Tensor, addend: Tensor | None, left_MK: Tensor, right
         left_MK, right_KN: As in ``product``.
     """
     (rows, depth), columns, library = left_MK.shape, sums_MN.shape[1], _library(sums_MN.dtype)
+    right = right_KN.panels if isinstance(right_KN, Packed) else right_KN
+    assert left_MK.dtype == right.dtype == sums_MN.dtype
     assert sums_MN.is_contiguous()
-    assert depth, "a product of nothing is not written"
+    assert addend is None or addend.is_contiguous()
+    if depth == 0:
+        sums_MN.copy_(sums_MN.new_zeros(()) if addend is None else addend)
+        return
     pitch = columns if addend is not None and addend.dim() == 2 else 0
     given = address(addend), pitch, rows, depth, columns, left_MK.data_ptr(), *left_MK.stride()
     if isinstance(right_KN, Packed):
-        library.packed_product(*given, right_KN.panels.data_ptr(), sums_MN.data_ptr())
+        library.packed_product(*given, right.data_ptr(), sums_MN.data_ptr())
         return
     memory = sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
-    right = right_KN.data_ptr(), *right_KN.stride()
-    library.product(*given, *right, memory.data_ptr(), sums_MN.data_ptr())
+    library.product(*given, right.data_ptr(), *right.stride(), memory.data_ptr(), sums_MN.data_ptr())
 
 
 @contextmanager
@@ -98,8 +102,9 @@ def wanted_in_c() -> bool:
 
 
 def in_c(inputs: Tensor) -> bool:
-    """Whether products of these inputs are to be computed in C. They have first derivatives only."""
-    return _IN_C.get() and inputs.device.type == "cpu" and inputs.dtype in BITS and not torch.is_autocast_enabled("cpu")
+    """Whether products of these inputs, rows of a matrix, are to be computed in C. They have first derivatives only."""
+    there = inputs.device.type == "cpu" and inputs.dtype in BITS and inputs.dim() > 1
+    return _IN_C.get() and there and not torch.is_autocast_enabled("cpu")
 
 
 @cache

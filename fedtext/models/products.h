@@ -1,4 +1,4 @@
-/* Vectors of the widest registers, and products of matrices in tiles that stay in them (models/native.c).
+/* Vectors of the widest registers, and products of matrices in tiles that stay in them.
 
    Each element of a product is summed in ascending order, whatever tile it falls into: it does not depend on the other
    rows and columns. */
@@ -170,7 +170,7 @@ static place product_memory(place columns) { return DEPTH * (columns + LANES); }
 static void write_product(const real *start, place begin, place rows, place depth, place columns, const real *left,
                           place stride, place next, const real *right, place down, place across, real *memory,
                           real *sums, place pitch) {
-    place there = across == 1 && columns % LANES == 0;
+    place there = across == 1 && down && columns % LANES == 0;
     for (place k = 0, step; k < depth; k += step) {
         step = depth - k < DEPTH ? depth - k : DEPTH;
         if (!there) pack(memory, right + k * down, step, 1, 0, columns, down, across);

@@ -40,7 +40,7 @@ def nats(
         hidden_SH, weight_VH, bias_V: Inputs and parameters of the output layer.
         targets_S: Index of the target of each token.
         weights_S: Weight of each token in the objective, a constant.
-        native: Whether the engine is ``native``, and the products are those of models/native.c.
+        native: Whether the engine is ``native``, and the products are those of models/products.c.
 
     Returns:
         The sum weighted by ``weights_S``, and the nats of each token, detached.

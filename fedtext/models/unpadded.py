@@ -60,7 +60,8 @@ class Places:
         there_BT = np.arange(width) < lengths_B[:, None]
         flat_S = np.flatnonzero(there_BT)
         flat, step, there = (to_device(values, device) for values in (flat_S, flat_S % width, there_BT))
-        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths_B)])) if in_c else None
+        here = in_c and device.type == "cpu"
+        starts = torch.from_numpy(np.concatenate([[0], np.cumsum(lengths_B)])) if here else None
         return cls(flat, step, there, len(flat_S) < there_BT.size, starts)
 
     def taken(self, values_BTD: Tensor) -> Tensor:
@@ -113,7 +114,7 @@ def attention(
     Args:
         module: The layer.
         query_BNTA, key_BNTA, value_BNTA: Of all tokens, shape (1, N, S, A); without places, of a batch.
-        attention_mask: None, since there is no padding.
+        attention_mask: None: padding, which is last in a text, follows from the places.
         places: The places of the tokens, which the network passes on; None: all texts of the batch have one length.
         dropout: Rate of dropout on the weights.
         scaling: Factor of the products.

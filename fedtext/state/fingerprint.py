@@ -20,6 +20,9 @@ RESULTS = 1
 # released with the same draws in another size, and the difference of both releases would cancel them.
 ROUNDING = 2
 
+# Increased whenever model causal gives other results: its layers are computed for the tokens alone.
+CAUSAL = 2
+
 # The results of a run depend on these parts of an experiment only.
 SCIENCE = {
     *("seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"),
@@ -161,6 +164,8 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts["wire"].pop("shuffle", None)  # sums do not depend on order
     if experiment.server.noise and experiment.privacy.noise == "secret" and not is_distributed(experiment):
         parts["rounding"] = ROUNDING
+    if experiment.model.name == "causal":
+        parts["causal"] = CAUSAL
     parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
     parts = _identified(parts)
     if experiment.all_plugins:

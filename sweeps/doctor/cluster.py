@@ -168,7 +168,9 @@ def lacking(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     for node in nodes:
         there = []
         if node["compile_problem"]:
-            there.append((f"cannot use engine native ({node['compile_problem']})", "trials use cells everywhere"))
+            there.append(
+                (f"cannot use engine native ({node['compile_problem']})", "trials use cells or reference everywhere")
+            )
         if node["resources"].get("GPU") and node["no_cuda"]:
             there.append((f"has GPUs that cannot be used ({node['no_cuda']})", "install torch for CUDA there"))
         if node["disk_free"] < LITTLE:

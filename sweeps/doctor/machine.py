@@ -94,5 +94,5 @@ def compiler() -> Finding:
     from fedtext.runtime.compiled import compile_problem, compiler_name  # imports torch
 
     if problem := compile_problem():
-        return _about.warning(f"engine native cannot be used, cells takes its place: {problem}")
+        return _about.warning(f"engine native cannot be used, cells or reference takes its place: {problem}")
     return _about.ok(f"C compiler: {compiler_name()}; engine native can be used")

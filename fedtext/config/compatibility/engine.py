@@ -15,7 +15,8 @@ def engine(e: "Settings") -> Iterator[str]:
     if asked in ("cells", "triton") and not isinstance(model, Recurrent):
         yield f"training.engine: model {model.name} has no recurrent layers for {asked}; leave engine at auto"
     if asked == "native" and not model.native:
-        yield f"training.engine: no part of model {model.name} is computed by native; leave engine at auto"
+        more = f" with attention {attention}" if (attention := getattr(model, "attention", "")) else ""
+        yield f"training.engine: no part of model {model.name}{more} is computed by native; leave engine at auto"
     if asked == "triton" and isinstance(model, Recurrent) and model.hidden > KERNEL_WIDTH:
         yield (
             f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {model.hidden} the products of "

@@ -1,6 +1,8 @@
 """Engine native in transformers: attention, and the products of layers that do not change, against torch's."""
 
+import copy
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -207,6 +209,65 @@ def test_what_is_made_of_a_weight_follows_it() -> None:
     inputs = inputs.double()
     with products_in_c(True):
         assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), rtol=0, atol=1e-12)
+
+
+def copied(frozen: FrozenLinear, how: str) -> FrozenLinear:
+    made: FrozenLinear = copy.deepcopy(frozen) if how == "deepcopy" else pickle.loads(pickle.dumps(frozen))
+    return made
+
+
+@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
+def test_a_copy_of_a_layer_has_nothing_that_was_made_of_another_weight(how: str) -> None:
+    frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
+    frozen.weight.mul_(1)  # a copy counts its changes anew
+    frozen.packed()
+    other = copied(frozen, how)
+    other.load_state_dict({"weight": torch.randn(12, 20), "bias": torch.randn(12)})
+    again = copied(other, how)
+    for made in nonempty([other, again]):
+        with products_in_c(True):
+            assert torch.allclose(made(inputs), linear(inputs, made.weight, made.bias), atol=1e-5)
+    again.weight.data = torch.randn(12, 20)
+    with products_in_c(True):
+        assert torch.allclose(again(inputs), linear(inputs, again.weight, again.bias), atol=1e-5)
+
+
+def test_a_layer_takes_what_torchs_takes() -> None:
+    made = layer()
+    with products_in_c(True):
+        none = torch.randn(1, 0, 20, dtype=torch.float64, requires_grad=True)
+        grads = torch.autograd.grad(made(none).sum(), [none, made.lora_A, made.lora_B])
+        assert not any(grad.any() for grad in nonempty(grads))
+        one = torch.randn(20, dtype=torch.float64)
+        same = one.expand(7, 20)
+        assert torch.allclose(made(one), made(same)[0], rtol=0, atol=1e-12)
+        got = torch.autograd.grad(made(same).sin().sum(), made.lora_A)[0]
+    assert torch.allclose(got, torch.autograd.grad(made(same).sin().sum(), made.lora_A)[0], rtol=0, atol=1e-12)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert made.double()(one).dtype == linear(one, made.weight).dtype == torch.float64
+    with torch.inference_mode(), products_in_c(True):
+        frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
+        frozen.weight.mul_(2)
+        assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), atol=1e-5)
+
+
+def test_a_factor_whose_rows_are_one_is_read_as_such() -> None:
+    left, row = torch.randn(3, 7), torch.randn(1, 32)
+    assert torch.allclose(product(left, row.expand(7, 32)), left @ row.expand(7, 32), atol=1e-5)
+
+
+def test_a_weight_that_changes_before_the_backward_pass_is_an_error() -> None:
+    frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20, requires_grad=True)
+    with products_in_c(True):
+        outputs = frozen(inputs)
+    frozen.weight.mul_(3)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outputs.sum().backward()
+
+
+def test_eager_attention_is_not_computed_in_c() -> None:
+    with pytest.raises(ValueError, match="no part of model transformer with attention eager is computed by native"):
+        tiny.experiment(model=SCRATCH | {"attention": "eager"}, training={"engine": "native"})
 
 
 TOKENS_BT = torch.tensor([[1, 2, 3, 4, 8], [5, 6, 0, 0, 0], [7, 1, 2, 0, 0]])
