@@ -74,8 +74,7 @@ class FrozenLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         if in_c(inputs):
-            found: Tensor = _Product.apply(inputs.flatten(0, -2), None, None, self, 0.0)
-            return found.unflatten(0, inputs.shape[:-1])
+            return self._in_c(inputs)
         device, single = inputs.device.type, inputs.dtype != torch.float64 and self.weight.dtype == torch.float32
         if not (single and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return linear(inputs, self.weight, self.bias)
@@ -89,6 +88,10 @@ class FrozenLinear(nn.Module):
         self._made.clear()
         super()._apply(fn, recurse)
         return self
+
+    def _in_c(self, inputs: Tensor, a_RI: Tensor | None = None, b_OR: Tensor | None = None, scale: float = 0) -> Tensor:
+        found: Tensor = _Product.apply(inputs.flatten(0, -2), a_RI, b_OR, self, scale)
+        return found.unflatten(0, inputs.shape[:-1])
 
     def packed(self) -> Packed:
         """Return the transposed weight for products in C."""
@@ -129,8 +132,7 @@ class LoRALinear(FrozenLinear):
     def forward(self, inputs: Tensor) -> Tensor:
         dropped = self.training and self.dropout.p > 0
         if in_c(inputs) and not dropped and self.lora_residual is None:
-            found: Tensor = _Product.apply(inputs.flatten(0, -2), self.lora_A, self.lora_B, self, self.scale)
-            return found.unflatten(0, inputs.shape[:-1])
+            return self._in_c(inputs, self.lora_A, self.lora_B, self.scale)
         beside = linear(linear(self.dropout(inputs), self.lora_A), self.lora_B)
         if self.lora_residual is not None:
             beside = beside + linear(inputs, self.lora_residual)

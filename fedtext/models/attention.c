@@ -113,9 +113,8 @@ void attend(const layout *all, const real *query, const real *key, const real *v
         for (place head = 0, at = first; head < all->heads; head++, at += all->width) {
             attention_weights(all, tokens, query + at, key + at, memory, weights);
             if (kept) drop(all, tokens, kept, weights, weights), kept += tokens * tokens;
-            for (place row = 0; row < tokens; row++) memset(output + at + row * pitch, 0, all->width * sizeof(real));
-            add_product(tokens, tokens, all->width, weights, row_size(tokens), 1, value + at, pitch, 1, memory,
-                        output + at, pitch);
+            write_product(0, 0, tokens, tokens, all->width, weights, row_size(tokens), 1, value + at, pitch, 1, memory,
+                          output + at, pitch);
         }
     }
 }

@@ -105,7 +105,7 @@ def kept_weights(starts: Tensor, heads: int, dropout: float) -> Tensor:
 
 
 def _memory(layout: _Layout, like: Tensor, matrices: int) -> tuple[Tensor, ctypes.CDLL]:
-    """Return memory for so many matrices of weights, and the library."""
+    """Return memory for a number of matrices of weights, and the library."""
     library = _library(like.dtype)
     return like.new_empty(library.attention_memory(ctypes.byref(layout), matrices)), library
 

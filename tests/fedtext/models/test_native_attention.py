@@ -1,8 +1,6 @@
-"""Engine native in transformers: attention, and the products of layers that do not change, against torch's."""
+"""Engine native in transformers: attention within each text, and whole networks, against torch's."""
 
-import copy
 import os
-import pickle
 import platform
 import subprocess
 import sys
@@ -12,15 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from fedtext.methods import FedAvg
-from fedtext.models.adapted import FrozenLinear, LoRALinear
-from fedtext.models.adapters import LoRA
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.native_attention import attend, kept_weights
-from fedtext.models.native_products import Packed, product, products_in_c, write_product
 from fedtext.models.parts import Parts
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.runtime.compiled import compile_problem
@@ -142,127 +137,6 @@ def test_its_bits_do_not_depend_on_the_width_of_vectors(tmp_path: Path) -> None:
         run = subprocess.run([sys.executable, "-c", BITS], env=environment, capture_output=True, text=True, check=True)
         found.add(run.stdout)
     assert len(found) == 1
-
-
-@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 1, 1), (7, 300, 40), (50, 8, 64), (9, 513, 70)])
-def test_a_packed_factor_gives_the_bits_of_the_plain_one(rows: int, depth: int, columns: int) -> None:
-    generator = torch.Generator().manual_seed(rows)
-    left, right = (torch.randn(*shape, generator=generator) for shape in ((rows, depth), (depth, columns)))
-    row = torch.randn(columns, generator=generator)
-    turned = right.t().contiguous().t()
-    for addend in nonempty([None, row]):
-        plain = product(left, right, addend)
-        assert torch.allclose(plain, left @ right + (0 if addend is None else addend), atol=1e-3)
-        for factor in nonempty([turned, Packed.of(right), Packed.of(turned)]):
-            assert torch.equal(product(left, factor, addend), plain)
-    sums = plain.clone()
-    write_product(sums, sums, left, Packed.of(right))
-    assert torch.allclose(sums, plain + left @ right, atol=1e-3)
-
-
-def layer(**keys: Any) -> LoRALinear:
-    torch.manual_seed(1)
-    made = LoRALinear(torch.nn.Linear(20, 12, bias=keys.pop("bias", True)), LoRA(rank=3, **keys)).double()
-    torch.nn.init.normal_(made.lora_B)
-    if made.lora_residual is not None:
-        torch.nn.init.normal_(made.lora_residual)
-    return made
-
-
-@pytest.mark.parametrize(
-    "keys", [{}, {"train": "b"}, {"bias": False}, {"residual": True}, {"dropout": 0.5}], ids=lambda keys: str(keys)
-)
-@pytest.mark.parametrize("further", [True, False], ids=["", "first"])
-def test_an_adapted_layer_and_its_gradients_are_torchs(keys: dict[str, Any], further: bool) -> None:
-    made, inputs = layer(**keys), torch.randn(2, 9, 20, dtype=torch.float64, requires_grad=further)
-    wanted = [*made.parameters(), inputs][: None if further else -1]
-    found = []
-    for in_c in nonempty([False, True]):
-        torch.manual_seed(2)
-        with products_in_c(in_c):
-            outputs = made(inputs)
-        found.append((outputs, *torch.autograd.grad(outputs.sin().sum(), wanted)))
-        assert ("_Product" in str(outputs.grad_fn.next_functions)) == (
-            in_c and not keys.keys() & {"residual", "dropout"}
-        )
-    for got, want in nonempty(zip(*found, strict=True)):
-        assert torch.allclose(got, want, rtol=0, atol=1e-12)
-
-
-def test_what_is_made_of_a_weight_follows_it() -> None:
-    frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
-
-    def check() -> None:
-        with products_in_c(True):
-            assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), atol=1e-5)
-        with torch.autocast("cpu", torch.bfloat16), products_in_c(True):
-            assert torch.equal(frozen(inputs), linear(inputs, frozen.weight, frozen.bias))
-
-    check()
-    packed = frozen.packed()
-    assert frozen.packed() is packed, "it is made once"
-    frozen.weight.mul_(2)
-    check()
-    frozen.weight = torch.randn(12, 20)
-    check()
-    frozen.double()
-    inputs = inputs.double()
-    with products_in_c(True):
-        assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), rtol=0, atol=1e-12)
-
-
-def copied(frozen: FrozenLinear, how: str) -> FrozenLinear:
-    made: FrozenLinear = copy.deepcopy(frozen) if how == "deepcopy" else pickle.loads(pickle.dumps(frozen))
-    return made
-
-
-@pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-def test_a_copy_of_a_layer_has_nothing_that_was_made_of_another_weight(how: str) -> None:
-    frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
-    frozen.weight.mul_(1)  # a copy counts its changes anew
-    frozen.packed()
-    other = copied(frozen, how)
-    other.load_state_dict({"weight": torch.randn(12, 20), "bias": torch.randn(12)})
-    again = copied(other, how)
-    for made in nonempty([other, again]):
-        with products_in_c(True):
-            assert torch.allclose(made(inputs), linear(inputs, made.weight, made.bias), atol=1e-5)
-    again.weight.data = torch.randn(12, 20)
-    with products_in_c(True):
-        assert torch.allclose(again(inputs), linear(inputs, again.weight, again.bias), atol=1e-5)
-
-
-def test_a_layer_takes_what_torchs_takes() -> None:
-    made = layer()
-    with products_in_c(True):
-        none = torch.randn(1, 0, 20, dtype=torch.float64, requires_grad=True)
-        grads = torch.autograd.grad(made(none).sum(), [none, made.lora_A, made.lora_B])
-        assert not any(grad.any() for grad in nonempty(grads))
-        one = torch.randn(20, dtype=torch.float64)
-        same = one.expand(7, 20)
-        assert torch.allclose(made(one), made(same)[0], rtol=0, atol=1e-12)
-        got = torch.autograd.grad(made(same).sin().sum(), made.lora_A)[0]
-    assert torch.allclose(got, torch.autograd.grad(made(same).sin().sum(), made.lora_A)[0], rtol=0, atol=1e-12)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert made.double()(one).dtype == linear(one, made.weight).dtype == torch.float64
-    with torch.inference_mode(), products_in_c(True):
-        frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
-        frozen.weight.mul_(2)
-        assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), atol=1e-5)
-
-
-def test_a_factor_whose_rows_are_one_is_read_as_such() -> None:
-    left, row = torch.randn(3, 7), torch.randn(1, 32)
-    assert torch.allclose(product(left, row.expand(7, 32)), left @ row.expand(7, 32), atol=1e-5)
-
-
-def test_a_weight_that_changes_before_the_backward_pass_is_an_error() -> None:
-    frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20, requires_grad=True)
-    with products_in_c(True):
-        outputs = frozen(inputs)
-    frozen.weight.mul_(3)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        outputs.sum().backward()
 
 
 def test_eager_attention_is_not_computed_in_c() -> None:
