@@ -12,7 +12,9 @@ from typing import Any
 
 from fedtext.commands.guard import guarded
 
-SECONDS, PATIENCE = 5.0, 120.0  # of CPU, until a refusal, and until anything is given up: what is accepted may be large
+# Of CPU, until a refusal, and until anything is given up: what is accepted may be large. Machines differ in speed, and
+# these are for what takes minutes or does not end.
+SECONDS, PATIENCE = 60.0, 300.0
 LONGEST = 2000  # characters of a sentence
 ACCEPTED, REFUSED = 0, 2
 

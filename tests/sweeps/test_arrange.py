@@ -1,0 +1,51 @@
+"""The corpora of a sweep: each is read once, and all cases of one seed are checked before the next seed's is read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sweeps.arrange
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
+from sweeps.arrange import corpora_of
+from tests.planned import experiment
+from tune_spaces.cases import Case, cases
+
+
+def _cases(given: Experiment) -> list[Case]:
+    return cases(given.model_dump(mode="json"), given, "test")
+
+
+def _read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the seeds of the corpora that are prepared from now on."""
+    seeds: list[int] = []
+    prepare = sweeps.arrange.prepare
+
+    def counted(config: Any, embedding: Any, seed: int, *more: Any) -> Any:
+        seeds.append(seed)
+        return prepare(config, embedding, seed, *more)
+
+    monkeypatch.setattr(sweeps.arrange, "prepare", counted)
+    return seeds
+
+
+def test_a_corpus_is_read_once_for_all_cases_of_a_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seeds = _read(monkeypatch)
+    given = experiment(seeds=3, tune={"metric": "Ag"}, space={"training.optimizer.lr": {"grid": [0.01, 0.1]}})
+    assert len(corpora_of(given, _cases(given), None)) == 3
+    assert sorted(seeds) == [0, 1, 2]
+
+
+def test_a_case_that_cannot_use_its_corpus_is_refused_before_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = _read(monkeypatch)
+    given = experiment(
+        seeds=3,
+        tune={"metric": "Ag"},
+        corpus={"name": "demo", "clients": 3, "train": 12, "test": 6},
+        adversaries={"attack": "label_flip", "fraction": 0},
+        space={"adversaries.fraction": {"grid": [0, 0.1, 0.4]}},
+    )
+    with pytest.raises(UserError, match="less than half a client"):
+        corpora_of(given, _cases(given), None)
+    assert seeds == [0]
