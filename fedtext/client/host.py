@@ -90,9 +90,16 @@ class Host:
         self.private = PrivateStates()
         self.training = assembler_of(experiment, self.device)
         self.evaluating = replace(self.training, cut=False)
-        optimizer, cut, task_of = experiment.training.optimizer, self.training.cut, self.method.task_of
-        native = experiment.engine == "native"
-        self.workspaces = WorkspacePool(Layout(shapes), optimizer, cut, self.device, task_of, native)
+        scales = {name: experiment.model.lr_scale(name) for name in shapes}
+        self.workspaces = WorkspacePool(
+            Layout(shapes),
+            experiment.training.optimizer,
+            self.training.cut,
+            self.device,
+            self.method.task_of,
+            experiment.engine == "native",
+            scales,
+        )
 
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(self.adversaries.hosted(client), self.rows, self.beside)

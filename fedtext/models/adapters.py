@@ -43,6 +43,12 @@ class LoRA(Strict):
     train: Literal["both", "b"] = Field(
         "both", description="the factors that are trained; b: A keeps its initial values (FFA-LoRA, Sun et al. 2024)"
     )
+    lr_ratio: float = Field(
+        1.0,
+        gt=0,
+        description="learning rate of B, divided by training.optimizer.lr, which is that of A and of the output layer "
+        "(LoRA+, Hayou et al. 2024)",
+    )
     share: Literal["both", "a"] = Field(
         "both",
         description="the factors that clients send; a: each client keeps its own B (FedSA-LoRA, Guo et al. 2025)",
@@ -124,6 +130,10 @@ class Adapter(Strict):
     def fixes(self, parameter: str) -> bool:
         """Whether clients neither move nor send this parameter: the server alone may change it."""
         return parameter.endswith(f".{RESIDUAL}")
+
+    def lr_scale(self, parameter: str) -> float:
+        """Return the factor of the learning rate of a parameter."""
+        return self.lora.lr_ratio if self.lora is not None and parameter.endswith(f".{B}") else 1.0
 
     @property
     def parted(self) -> bool:

@@ -107,6 +107,10 @@ class ModelConfig(Strict, ABC):
         """Whether this parameter stays with each client, whatever the method."""
         return False
 
+    def lr_scale(self, parameter: str) -> float:
+        """Return the factor of ``training.optimizer.lr`` with which clients train this parameter."""
+        return 1.0
+
     @property
     def ranks(self) -> Mapping[int, float]:
         """The ranks of clients, each with the share of clients that have it; empty: all have the whole model."""

@@ -147,6 +147,9 @@ class TransformerConfig(ModelConfig):
     def keeps(self, parameter: str) -> bool:
         return self.adapter is not None and self.adapter.keeps(parameter)
 
+    def lr_scale(self, parameter: str) -> float:
+        return self.adapter.lr_scale(parameter) if self.adapter else 1.0
+
     @property
     def ranks(self) -> Mapping[int, float]:
         return self.adapter.ranks if self.adapter else {}

@@ -4,6 +4,7 @@ Legend: C clients of a stack, P parameters besides the table, U words of a batch
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ class LocalOptimizer:
         task_of: The task whose batches alone train a parameter (``Method.task_of``). A step on a batch of another task
             changes neither the parameter nor its state, and does not count as a step of Adam.
         native: Whether the engine is ``native``.
+        scales: The factors of the learning rates of parameters besides the tables, by name; 1 for others.
 
     Attributes:
         only: Which rows of the tables move, as 0 or 1 of shape (N, 1); None: all.
@@ -48,10 +50,12 @@ class LocalOptimizer:
         moving: Collection[str] | None = None,
         task_of: Callable[[str], int | None] = lambda parameter: None,
         native: bool = False,
+        scales: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.config, self.stack, self.lr = config, stack, lr
         self.tasks = {name: task_of(name) for name in stack.layout.shapes if moving is None or name in moving}
         self.apart = any(task is not None for task in self.tasks.values())
+        self.scales = {name: scales.get(name, 1.0) for name in self.tasks}
         self.embedding_lr = embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
         take, shape = stack.workspace.take, stack.flat_CP.shape
         self.grad_CP = take("gradient", *shape)
@@ -70,9 +74,9 @@ class LocalOptimizer:
             chosen = CutTables if cut else WholeTable
             self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))
         self._views: dict[tuple[range, int | None], tuple[dict[str, Tensor], list[str], list[Tensor]]] = {}
-        self._flat: dict[tuple[range, int | None], tuple[Any, ...]] = {}  # arguments of `advance`
+        self._flat: dict[tuple[range, int | None], list[tuple[Any, ...]]] = {}  # arguments of `_advance`
         self._steps: list[dict[str, Tensor]] = []  # Adam's for each parameter, if not all of them move in every step
-        if self.apart or len(self.tasks) < len(stack.layout.shapes):
+        if self.apart or len(self.tasks) < len(stack.layout.shapes) or set(self.scales.values()) - {1.0}:
             self._steps = [{name: torch.zeros_like(step) for name in self.tasks} for step in self.steps]
         self.reset()
 
@@ -111,17 +115,21 @@ class LocalOptimizer:
         self._leaves = [*[leaves[name] for name in moving], *([] if self.frozen else [table])]
         return leaves | self.stack.columns(table)
 
-    def _advanced(self, clients: range, moving: Sequence[str]) -> tuple[Any, ...]:
-        """Return the arguments of ``advance``: all parameters that move, as one tensor if all of them do."""
+    def _advanced(self, clients: range, moving: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Return the arguments of ``_advance``, for each rate: all parameters that move, as one tensor if all of them
+        do with one rate."""
         flats = {"": self.stack.flat_CP, "gradient": self.grad_CP, **self.memory}
         if not self._steps:
             pieces = {kind: [flat[c] for c in clients] for kind, flat in flats.items()}
             steps = [self.steps[c] for c in clients]
-        else:
-            named = {kind: self.stack.views(flat) for kind, flat in flats.items()}
-            pieces = {kind: [each[name][c] for c in clients for name in moving] for kind, each in named.items()}
-            steps = [self._steps[c][name] for c in clients for name in moving]
-        return pieces.pop(""), pieces.pop("gradient"), pieces, steps
+            return [(self.lr, clients, pieces.pop(""), pieces.pop("gradient"), pieces, steps)]
+        named, groups = {kind: self.stack.views(flat) for kind, flat in flats.items()}, []
+        for scale in sorted({self.scales[name] for name in moving}):
+            names = [name for name in moving if self.scales[name] == scale]
+            pieces = {kind: [each[name][c] for c in clients for name in names] for kind, each in named.items()}
+            steps = [self._steps[c][name] for c in clients for name in names]
+            groups.append((scale * self.lr, clients, pieces.pop(""), pieces.pop("gradient"), pieces, steps))
+        return groups
 
     def step(self, clients: range, loss: Tensor, correction: Callable[[Tensors], Tensors] | None = None) -> None:
         """Make a step along the gradient of ``loss`` at the parameters of ``begin``.
@@ -181,7 +189,8 @@ class LocalOptimizer:
         if self.config.clip_norm is not None:
             table_grad = self._clipped(self.config.clip_norm, clients, table_grad)
         if held:
-            self._advance(self.lr, clients, *self._flat[self._key])
+            for group in self._flat[self._key]:
+                self._advance(*group)
             if self.apart and self.config.clip_norm is not None:  # the norm is that of the batch's own gradient
                 torch._foreach_zero_(held)
         if table_grad is not None:
@@ -212,7 +221,10 @@ class LocalOptimizer:
         for step in range(steps):
             velocity = self.config.momentum * velocity + 1
             share += self.config.slope(step, steps) * velocity
-        return {name: share * (self.embedding_lr if is_table(name) else self.lr) for name in parameters}
+        return {name: share * self._lr(name) for name in parameters}
+
+    def _lr(self, parameter: str) -> float:
+        return self.embedding_lr if is_table(parameter) else self.lr * self.scales.get(parameter, 1.0)
 
     def _advance(
         self,

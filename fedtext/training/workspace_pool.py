@@ -1,6 +1,7 @@
 """The stacks and optimizers of a worker, kept from round to round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 
@@ -21,6 +22,7 @@ class WorkspacePool:
         device: The torch device.
         task_of: As in ``Method``.
         native: Whether the engine is ``native``.
+        scales: As in ``LocalOptimizer``.
     """
 
     def __init__(
@@ -31,8 +33,10 @@ class WorkspacePool:
         device: torch.device,
         task_of: Callable[[str], int | None] = lambda parameter: None,
         native: bool = False,
+        scales: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.layout, self.config, self.cut, self.task_of, self.native = layout, config, cut, task_of, native
+        self.scales = scales
         self.workspace = Workspace(device)
         self.stacks: dict[int, Stack] = {}  # by the number of clients
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
@@ -59,5 +63,5 @@ class WorkspacePool:
         if key in self.optimizers:
             self.optimizers[key].reset()
             return self.optimizers[key]
-        made = LocalOptimizer(self.config, stack, lr, self.cut, moving, self.task_of, self.native)
+        made = LocalOptimizer(self.config, stack, lr, self.cut, moving, self.task_of, self.native, self.scales)
         return self.optimizers.setdefault(key, made)

@@ -95,6 +95,18 @@ def test_clients_send_factors_and_head_and_nothing_else_moves() -> None:
     assert run.rows[-1].metrics["loss"] < run.rows[0].metrics["loss"]
 
 
+def test_the_second_factor_has_its_own_rate() -> None:
+    """After one step of SGD: the first factor does not move yet, since the second is 0."""
+    one_step = tiny.TRAINING | {"rounds": 1, "local_epochs": 1, "batch_size": 100, "optimizer": {"momentum": 0}}
+    runs = [finished({"lr_ratio": ratio}, training=one_step) for ratio in (1, 8)]
+    before = shared(runs[0], runs[0].before)
+    moved = [{name: after - before[name] for name, after in shared(run).items()} for run in runs]
+    for name in nonempty(before):
+        times = 8 if name.endswith(f".{B}") else 1
+        assert np.allclose(moved[1][name], times * moved[0][name], rtol=1e-4, atol=1e-8), name
+        assert moved[0][name].any() == (name.endswith(f".{B}") or name.startswith("head.")), name
+
+
 def test_every_process_builds_the_same_weights(checkpoint: Any) -> None:
     for model in (adapted(), {"name": "transformer", "checkpoint": str(checkpoint), "embedding": {"dim": 8}}):
         made = tiny.experiment("fedavg", model=model | {"adapter": {}})
@@ -116,7 +128,7 @@ def test_adapters_train_with_every_method_whose_clients_train_no_embedding_of_th
     ("lora", "changes"),
     [
         ({}, {}),
-        ({"dropout": 0.2}, {"method": "kteps"}),
+        ({"dropout": 0.2, "lr_ratio": 8}, {"method": "kteps"}),
         ({}, {"server": {"aggregation": "lora"}}),
         ({"residual": True}, {"server": EXACT}),
         ({"share": "a"}, {}),

@@ -44,7 +44,8 @@ def test_rows_make_the_steps_they_missed(momentum: float) -> None:
             assert torch.allclose(ours.state(0)["momentum_buffer"], velocity, rtol=0, atol=1e-12)
 
 
-def theirs(config: SGD | Adam, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+def theirs(config: SGD | Adam, named: dict[str, torch.Tensor], scales: dict[str, float]) -> torch.optim.Optimizer:
+    parameters = [{"params": [leaf], "lr": config.lr * scales.get(name, 1)} for name, leaf in named.items()]
     if isinstance(config, SGD):
         return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum)
     if isinstance(config, AdamW):
@@ -63,28 +64,30 @@ RULES = {"clip_norm": 0.8, "schedule": "linear"}
     ],
     ids=repr,
 )
+@pytest.mark.parametrize("scales", [{}, {"v": 4.0}, {"v": 4.0, "w": 4.0}], ids=["", "one faster", "both faster"])
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut"])
-def test_steps_are_torchs_own(config: SGD | Adam, cut: bool) -> None:
+def test_steps_are_torchs_own(config: SGD | Adam, cut: bool, scales: dict[str, float]) -> None:
     """With weight decay, which moves rows that no batch has, a norm and a schedule; of two clients with unequally much
     to do, side by side where tables are cut, until the first is on its own."""
     rng = np.random.default_rng(1)
-    stack = Stack(Layout({TABLE: (ROWS, 2), "w": (3,)}), [ROWS, ROWS], Workspace(torch.device("cpu"), torch.float64))
-    optimizer, plans = LocalOptimizer(config, stack, config.lr, cut), (7, 4)
+    layout = Layout({TABLE: (ROWS, 2), "w": (3,), "v": (2,)})
+    stack = Stack(layout, [ROWS, ROWS], Workspace(torch.device("cpu"), torch.float64))
+    optimizer, plans = LocalOptimizer(config, stack, config.lr, cut, scales=scales), (7, 4)
     optimizer.plan(plans)
     expected = []
     for client in range(2):
         for tensor in stack.tensors(client).values():
             tensor.copy_(torch.from_numpy(rng.normal(size=tensor.shape)))
         expected.append({name: t.clone().requires_grad_() for name, t in stack.tensors(client).items()})
-    rules = [theirs(config, list(leaves.values())) for leaves in expected]
-    rates = [rule.param_groups[0]["lr"] for rule in rules]
+    rules = [theirs(config, leaves, scales) for leaves in expected]
+    rates = [group["lr"] for group in rules[0].param_groups]
     for step in range(7):
         words = [np.sort(rng.choice(ROWS - 1, 2, replace=False)) for _ in range(2)]
         slopes = torch.from_numpy(rng.normal(size=(2, 2, 2)))
         there = [client for client in range(2) if step < plans[client]]
         for clients in [range(len(there))] if cut else [range(c, c + 1) for c in there]:
             given = optimizer.begin(clients, [words[c] for c in clients])
-            loss = (given["w"] ** 3).sum()
+            loss = (given["w"] ** 3).sum() + (given["v"] ** 2).sum()
             for place, client in enumerate(clients):
                 table = given[TABLE][place] if len(clients) > 1 else given[TABLE]
                 loss = loss + (slopes[client] * (table if cut else table[words[client]])).sum()
@@ -92,11 +95,13 @@ def test_steps_are_torchs_own(config: SGD | Adam, cut: bool) -> None:
         for client in there:
             leaves, rule = expected[client], rules[client]
             rule.zero_grad()
-            ((leaves["w"] ** 3).sum() + (slopes[client] * leaves[TABLE][words[client]]).sum()).backward()
+            loss = (leaves["w"] ** 3).sum() + (leaves["v"] ** 2).sum()
+            (loss + (slopes[client] * leaves[TABLE][words[client]]).sum()).backward()
             if config.clip_norm:
                 torch.nn.utils.clip_grad_norm_(leaves.values(), config.clip_norm)
             if config.schedule == "linear":
-                rule.param_groups[0]["lr"] = rates[client] * (1 - step / plans[client])
+                for group, rate in zip(rule.param_groups, rates, strict=True):
+                    group["lr"] = rate * (1 - step / plans[client])
             rule.step()
     optimizer.finish()
     for client, leaves in nonempty(enumerate(expected)):
@@ -138,20 +143,20 @@ def still(layout: dict[str, tuple[int, ...]], config: SGD | Adam, **how: Any) ->
 @pytest.mark.parametrize(
     ("config", "far"),
     [
-        (SGD(lr=0.1, momentum=0.0), {"w": 0.5, TABLE: 0.5}),
-        (SGD(lr=0.1, momentum=0.5, embedding_lr=0.02), {"w": 0.80625, TABLE: 0.16125}),
-        (SGD(lr=0.1, momentum=0.5, embedding_lr=0.02, schedule="linear"), {"w": 0.43875, TABLE: 0.08775}),
+        (SGD(lr=0.1, momentum=0.0), {"w": 0.5, "v": 1.5, TABLE: 0.5}),
+        (SGD(lr=0.1, momentum=0.5, embedding_lr=0.02), {"w": 0.80625, "v": 2.41875, TABLE: 0.16125}),
+        (SGD(lr=0.1, momentum=0.5, embedding_lr=0.02, schedule="linear"), {"w": 0.43875, "v": 1.31625, TABLE: 0.08775}),
     ],
     ids=repr,
 )
 def test_a_corrected_gradient_moves_each_parameter_as_far_as_lr_sums_says(config: SGD, far: dict[str, float]) -> None:
     """Five steps along gradients of ones, which a correction makes of whatever they are: at momentum 0.5 the velocity
     is 1, 1.5, 1.75, 1.875, 1.9375, and a linear schedule takes 1, 0.8, 0.6, 0.4, 0.2 of it. Two tables lie side by
-    side, and one parameter does not move."""
+    side, one parameter moves with three times the rate, and another does not move."""
     private = "embedding_private.weight"
-    moving = {"w": 1.0, TABLE: 1.0, private: 2.0}
-    layout = {TABLE: (ROWS, 2), private: (ROWS, 3), "fixed": (2,), "w": (3,)}
-    optimizer, parameters = still(layout, config, moving=moving)
+    moving = {"w": 1.0, "v": 0.5, TABLE: 1.0, private: 2.0}
+    layout = {TABLE: (ROWS, 2), private: (ROWS, 3), "fixed": (2,), "w": (3,), "v": (1,)}
+    optimizer, parameters = still(layout, config, moving=moving, scales={"v": 3.0})
     optimizer.plan([5])
 
     def ones(gradients: Tensors) -> Tensors:
