@@ -12,7 +12,7 @@ Legend: B batch, T time, S tokens that are there, N heads, A width of a head, D 
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from fedtext.models.native_attention import attend
 from fedtext.runtime.devices import to_device
 from fedtext.text import pretrained
 
 NAME = "fedtext_unpadded"
+ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,10 @@ class Places:
 def run_unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places, **options: Any) -> Tensor:
     """Run layers on the tokens alone.
 
+    Where attention is computed in C and products are in bfloat16, another text follows the others, whose tokens are
+    zeros, so that there are a multiple of ``ROWS``: for each new number of rows torch's library makes a new program,
+    which takes longer than the product, and it keeps those that it has.
+
     Args:
         run: The network of the package transformers, whose attention is ``implementation()``.
         inputs_SD: Its inputs.
@@ -86,8 +91,17 @@ def run_unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places, **o
     Returns:
         Its outputs, shape (B, T, D), which are 0 where there is no token.
     """
-    found = run(inputs_embeds=inputs_SD[None], position_ids=places.step_S[None], places=places, **options)
-    return places.laid(found.last_hidden_state[0])
+    tokens, steps_S, among = len(inputs_SD), places.step_S, places
+    if places.starts is not None and (more := -tokens % ROWS) and _in_bfloat16():
+        inputs_SD, steps_S = pad(inputs_SD, (0, 0, 0, more)), pad(steps_S, (0, more))
+        among = replace(places, starts=torch.cat([places.starts, places.starts[-1:] + more]))
+    found = run(inputs_embeds=inputs_SD[None], position_ids=steps_S[None], places=among, **options)
+    return places.laid(found.last_hidden_state[0][:tokens])
+
+
+def _in_bfloat16() -> bool:
+    """Whether products on the CPU are in bfloat16."""
+    return torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
 @lru_cache(maxsize=1)

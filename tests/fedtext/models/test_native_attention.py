@@ -5,14 +5,17 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fedtext.methods import FedAvg
+from fedtext.models import unpadded
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.native_attention import attend, kept_weights
@@ -170,9 +173,8 @@ def assert_same(outcomes: list[list[Tensor]]) -> None:
         assert torch.allclose(reference, native, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS, ids=str)
-@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
-def test_a_classifier_and_its_gradients_are_the_references(architecture: str, adapter: Any) -> None:
+def classifier(adapter: Any, architecture: str = "bert") -> list[list[Tensor]]:
+    """Of both engines."""
     keys = SCRATCH | {"dropout": 0.0, "architecture": architecture, "adapter": adapter}
     config, outcomes = TransformerClassifier.model_validate(keys), []
     for native in nonempty([False, True]):
@@ -185,18 +187,61 @@ def test_a_classifier_and_its_gradients_are_the_references(architecture: str, ad
             return made.head(made.encoder(made.embedding, batch)).sin().sum()
 
         outcomes.append(outcome(network, loss))
-    assert_same(outcomes)
+    return outcomes
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS[:4], ids=str)
-def test_a_causal_model_and_its_gradients_are_the_references(adapter: Any) -> None:
+def causal_model(adapter: Any) -> list[list[Tensor]]:
+    """Of both engines."""
     config, outcomes = CausalLanguageModel.model_validate(GPT | {"adapter": adapter}), []
     for native in nonempty([False, True]):
         torch.manual_seed(5)
         embedding = torch.nn.Embedding(9, 8).requires_grad_(adapter is None)
         network = config.build(9, embedding, weights=True).double()
         outcomes.append(outcome(network, lambda made, native=native: made(Batch(**BATCH, native=native)).loss))
-    assert_same(outcomes)
+    return outcomes
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=str)
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+def test_a_classifier_and_its_gradients_are_the_references(architecture: str, adapter: Any) -> None:
+    assert_same(classifier(adapter, architecture))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS[:4], ids=str)
+def test_a_causal_model_and_its_gradients_are_the_references(adapter: Any) -> None:
+    assert_same(causal_model(adapter))
+
+
+@pytest.mark.parametrize("adapter", [ADAPTERS[0], ADAPTERS[2], ADAPTERS[3]], ids=str)
+@pytest.mark.parametrize("made", [classifier, causal_model])
+def test_rows_that_are_added_change_nothing(made: Any, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are for bfloat16, whose rounding would hide their effect."""
+    monkeypatch.setattr(unpadded, "_in_bfloat16", lambda: True)
+    counts, run = [], unpadded.attend
+
+    def attend(query_SD: Tensor, *more: Any) -> Tensor:
+        counts.append(len(query_SD))
+        return run(query_SD, *more)
+
+    monkeypatch.setattr(unpadded, "attend", attend)
+    assert_same(made(adapter))
+    assert set(counts) == {unpadded.ROWS}
+
+
+def test_rows_are_added_in_bfloat16_alone() -> None:
+    places = unpadded.Places.of(np.array([5, 2]), 5, torch.device("cpu"), in_c=True)
+    rows: list[int] = []
+
+    def layers(inputs_embeds: Tensor, position_ids: Tensor, places: Any) -> Any:
+        assert inputs_embeds.shape[1] == position_ids.shape[1] == places.starts[-1]
+        rows.append(inputs_embeds.shape[1])
+        return SimpleNamespace(last_hidden_state=inputs_embeds + 1)
+
+    for dtype in (torch.bfloat16, None):
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            found_BTD = unpadded.run_unpadded(layers, torch.ones(7, 3), places)
+        assert found_BTD[..., 0].tolist() == [[2.0] * 5, [2.0, 2.0, 0.0, 0.0, 0.0]]
+    assert rows == [16, 7]
 
 
 def test_a_run_has_the_same_bits_in_any_packing_and_after_an_interruption() -> None:
