@@ -1,6 +1,7 @@
 """With secure aggregation no client's update is in the memory of the server's process, nor in what it can reach."""
 
 import os
+import re
 import subprocess
 import sys
 from functools import partial
@@ -92,14 +93,23 @@ def _moved(vector: np.ndarray) -> bytes:
 def places(process: int, needles: list[bytes]) -> set[int]:
     """Which needles are in the memory of a process, and in its shared memory."""
     found: set[int] = set()
-    with open(f"/proc/{process}/maps") as maps, open(f"/proc/{process}/mem", "rb", 0) as memory:
-        for line in maps:
-            span, rights, *_ = line.split()
-            low, high = (int(end, 16) for end in span.split("-"))
-            if "r" not in rights or line.rstrip().endswith(("[vvar]", "[vsyscall]", "[vvar_vclock]")):
-                continue
+    with open(f"/proc/{process}/mem", "rb", 0) as memory:
+        for low, high in nonempty(_regions(process)):
             found |= _within(memory.fileno(), low, high, needles)
     return found
+
+
+def _regions(process: int) -> list[tuple[int, int]]:
+    """The addresses of a process's memory that it can read, but for what has never been touched, and for programs."""
+    described = Path(f"/proc/{process}/smaps").read_text()
+    heads = list(re.finditer(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) .*$", described, re.MULTILINE))
+    ends = [head.start() for head in heads[1:]] + [len(described)]
+    return [
+        (int(head[1], 16), int(head[2], 16))
+        for head, end in zip(heads, ends, strict=True)
+        if head[3].startswith("r") and head[3] != "r-xp" and "[vvar" not in head[0]
+        if re.search(r"^(Rss|Swap): +[1-9]", described[head.end() : end], re.MULTILINE)
+    ]
 
 
 def _within(memory: int, low: int, high: int, needles: list[bytes]) -> set[int]:
