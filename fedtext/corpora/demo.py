@@ -170,4 +170,4 @@ def _verdict(word: str, draw: np.random.Generator) -> str:
 
 def _some(items: Sequence[str], count: int, draw: np.random.Generator) -> list[str]:
     """Draw ``count`` different items (all, if there are fewer) in random order."""
-    return [items[i] for i in draw.permutation(len(items))[:count]]
+    return [items[i] for i in draw.permutation(len(items))[:count].tolist()]

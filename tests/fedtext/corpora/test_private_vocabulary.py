@@ -24,7 +24,7 @@ from tests.loops import nonempty
 CORPUS: dict[str, Any] = {
     "name": "demo",
     "clients": 400,
-    "train": 60,
+    "train": 20,
     "test": 4,
     "max_length": 9,
     "vocabulary": {"private": {"noisy_sums": {"epsilon": 3.0, "words_per_client": 20}}},
