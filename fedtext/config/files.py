@@ -131,6 +131,7 @@ def validate(
     by_key: dict[tuple[str, ...], list[Any]] = {}
     for problem in problems:
         by_key.setdefault(_user_path(problem["loc"], content), []).append(problem)
+    by_key = {keys: found for keys, found in by_key.items() if not _of_another_type(keys, found, by_key)}
     sentences = (
         f"{_where(keys, found[0]['msg'], source, places, words)}: {_sentence(found, keys)}"
         for keys, found in by_key.items()
@@ -179,8 +180,15 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
     if _about_type(kind):
         wanted = [other["msg"].partition(", unable")[0] for other in problems if _about_type(other["type"])]
         choices = " or ".join(dict.fromkeys(each.removeprefix("Input should be ") for each in wanted))
+        choices = choices.replace("a valid tuple", "a list")
         message = f"should be {choices}, but here it is {problem['input']!r}"
     return f"{key}: {message}" if key else message
+
+
+def _of_another_type(keys: tuple[str, ...], problems: Sequence[Any], others: Iterable[tuple[str, ...]]) -> bool:
+    """Whether a value has another type of those that a key takes, in which something else is wrong."""
+    within = any(len(other) > len(keys) and other[: len(keys)] == keys for other in others)
+    return within and all(_about_type(problem["type"]) for problem in problems)
 
 
 def _about_type(kind: str) -> bool:

@@ -192,6 +192,8 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
         (["corpus.vocabulary=[1]"], "corpus.vocabulary: should be a valid integer, but here it is [1]"),
         (["participation.pace={spread: {pareto: 0}}"], "line: participation.pace.spread.pareto: should be greater"),
         (["training.batch_size=[1]"], "training.batch_size: should be a valid integer, but here it is [1]"),
+        (["model.head.hidden=[0]"], "command line: model.head.hidden.0: should be greater than or equal to 1"),
+        (["model.head.hidden=x"], "model.head.hidden: should be a valid integer or a list, but here it is 'x'"),
         (["corpus.vocabulary={name: a, private: triehh}"], "no key corpus.vocabulary.name; valid: private, size"),
     ],
 )
