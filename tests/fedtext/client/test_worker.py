@@ -50,7 +50,7 @@ def by_torch(experiment: Experiment, flat: np.ndarray, layout: Layout, number: i
     begin = {name: torch.tensor(view) for name, view in layout.views(flat).items()}
     begin[TABLE] = begin[TABLE][torch.from_numpy(data.rows_R)]
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in begin.items()}
-    rule, changes, losses = theirs(config, list(leaves.values())), [], []
+    rule, changes, losses = theirs(config, leaves, {}), [], []
     for round_ in range(1, ROUNDS + 1):
         for name, leaf in leaves.items():
             leaf.data.copy_(begin[name])

@@ -45,7 +45,11 @@ def test_rows_make_the_steps_they_missed(momentum: float) -> None:
 
 
 def theirs(config: SGD | Adam, named: dict[str, torch.Tensor], scales: dict[str, float]) -> torch.optim.Optimizer:
-    parameters = [{"params": [leaf], "lr": config.lr * scales.get(name, 1)} for name, leaf in named.items()]
+    """Torch's optimizer, with a group of parameters for each rate."""
+    groups: dict[float, list[torch.Tensor]] = {}
+    for name, leaf in named.items():
+        groups.setdefault(config.lr * scales.get(name, 1), []).append(leaf)
+    parameters = [{"params": leaves, "lr": rate} for rate, leaves in groups.items()]
     if isinstance(config, SGD):
         return torch.optim.SGD(parameters, lr=config.lr, momentum=config.momentum)
     if isinstance(config, AdamW):
