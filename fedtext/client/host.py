@@ -17,7 +17,7 @@ from fedtext.client.load import Received, Values, chosen_rows, load_into
 from fedtext.client.own_rows import OwnRows
 from fedtext.client.private import PrivateStates
 from fedtext.client.recent import dropped, kept_clients, movable
-from fedtext.client.texts import assembler_of, only_tests, order_of, texts_of, union_of
+from fedtext.client.texts import assembler_of, only_tests, optimizer_of, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.rows import with_all_rows, within
@@ -90,16 +90,8 @@ class Host:
         self.private = PrivateStates()
         self.training = assembler_of(experiment, self.device)
         self.evaluating = replace(self.training, cut=False)
-        scales = {name: experiment.model.lr_scale(name) for name in shapes}
-        self.workspaces = WorkspacePool(
-            Layout(shapes),
-            experiment.training.optimizer,
-            self.training.cut,
-            self.device,
-            self.method.task_of,
-            experiment.engine == "native",
-            scales,
-        )
+        make = optimizer_of(experiment, self.training.cut, shapes)
+        self.workspaces = WorkspacePool(Layout(shapes), self.device, make)
 
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(self.adversaries.hosted(client), self.rows, self.beside)

@@ -1,7 +1,8 @@
-"""A client's texts, prepared for the experiment's model, and the order of its batches."""
+"""A client's texts, prepared for the model, the order of its batches, and what makes batches and optimizers."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from fedtext.models.packing import Ints
 from fedtext.models.recurrent import Recurrent
 from fedtext.seeding import generator
 from fedtext.training.batches import Assembler, Texts, by_task, part, shuffled
+from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.token_sets import common, first
 
 
@@ -68,6 +70,24 @@ def assembler_of(experiment: Experiment, device: torch.device) -> Assembler:
     directions = model.directions if engine != "reference" and isinstance(model, Recurrent) else None
     knows_words = directions is not None or (engine == "native" and model.native)
     return Assembler(directions, knows_words and not experiment.reads_table, device, engine, experiment.language)
+
+
+def optimizer_of(experiment: Experiment, cut: bool, parameters: Iterable[str]) -> Callable[..., LocalOptimizer]:
+    """Return what makes the optimizer of a stack, given the stack, the learning rate and ``moving``.
+
+    Args:
+        experiment: The experiment.
+        cut: As in ``LocalOptimizer``.
+        parameters: Names of the parameters.
+    """
+    return partial(
+        LocalOptimizer,
+        experiment.training.optimizer,
+        cut=cut,
+        task_of=experiment.method.task_of,
+        native=experiment.engine == "native",
+        scales={name: experiment.model.lr_scale(name) for name in parameters},
+    )
 
 
 def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:

@@ -1,12 +1,10 @@
 """The stacks and optimizers of a worker, kept from round to round."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 import torch
 
 from fedtext.layout import Layout
-from fedtext.training.config import SGD, Adam
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 
@@ -17,26 +15,12 @@ class WorkspacePool:
 
     Args:
         layout: The parameters of a client.
-        config: The optimizer.
-        cut: Whether losses use only the rows of a batch's words.
         device: The torch device.
-        task_of: As in ``Method``.
-        native: Whether the engine is ``native``.
-        scales: As in ``LocalOptimizer``.
+        make: Makes the optimizer of a stack, given also the learning rate and, as ``moving``, what it moves.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        config: SGD | Adam,
-        cut: bool,
-        device: torch.device,
-        task_of: Callable[[str], int | None] = lambda parameter: None,
-        native: bool = False,
-        scales: Mapping[str, float] = MappingProxyType({}),
-    ) -> None:
-        self.layout, self.config, self.cut, self.task_of, self.native = layout, config, cut, task_of, native
-        self.scales = scales
+    def __init__(self, layout: Layout, device: torch.device, make: Callable[..., LocalOptimizer]) -> None:
+        self.layout, self.make = layout, make
         self.workspace = Workspace(device)
         self.stacks: dict[int, Stack] = {}  # by the number of clients
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
@@ -63,5 +47,4 @@ class WorkspacePool:
         if key in self.optimizers:
             self.optimizers[key].reset()
             return self.optimizers[key]
-        made = LocalOptimizer(self.config, stack, lr, self.cut, moving, self.task_of, self.native, self.scales)
-        return self.optimizers.setdefault(key, made)
+        return self.optimizers.setdefault(key, self.make(stack, lr, moving=moving))

@@ -100,15 +100,16 @@ def places(process: int, needles: list[bytes]) -> set[int]:
 
 
 def _regions(process: int) -> list[tuple[int, int]]:
-    """The addresses of a process's memory that it can read, but for what has never been touched, and for programs."""
+    """The addresses of a process's memory that it can read, but for its own that it has never touched: all of what it
+    shares with others, who may have written there."""
     described = Path(f"/proc/{process}/smaps").read_text()
     heads = list(re.finditer(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) .*$", described, re.MULTILINE))
     ends = [head.start() for head in heads[1:]] + [len(described)]
     return [
         (int(head[1], 16), int(head[2], 16))
         for head, end in zip(heads, ends, strict=True)
-        if head[3].startswith("r") and head[3] != "r-xp" and "[vvar" not in head[0]
-        if re.search(r"^(Rss|Swap): +[1-9]", described[head.end() : end], re.MULTILINE)
+        if head[3].startswith("r") and "[vvar" not in head[0]
+        if head[3].endswith("s") or re.search(r"^(Rss|Swap): +[1-9]", described[head.end() : end], re.MULTILINE)
     ]
 
 

@@ -1,6 +1,5 @@
 """The corpora of a sweep: each is read once, and all cases of one seed are checked before the next seed's is read."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,7 +29,7 @@ def _read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seeds
 
 
-def test_a_corpus_is_read_once_for_all_cases_of_a_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_corpus_is_read_once_for_all_cases_of_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds = _read(monkeypatch)
     given = experiment(seeds=3, tune={"metric": "Ag"}, space={"training.optimizer.lr": {"grid": [0.01, 0.1]}})
     assert len(corpora_of(given, _cases(given), None)) == 3
