@@ -1,6 +1,6 @@
 """Named tensors in one flat float32 buffer, the form in which they are broadcast, checkpointed and aggregated."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import isfinite, prod
 from typing import Any
 
@@ -64,6 +64,18 @@ class Layout:
     def places(self) -> list[tuple[str, int, tuple[int, ...]]]:
         """Return (name, offset, shape) of each tensor."""
         return [(name, self.starts[name], shape) for name, shape in self.shapes.items()]
+
+    def common(self, other: "Layout", names: Collection[str]) -> list[tuple[slice, slice]]:
+        """Return where some tensors of equal shapes are in this layout and in another one, with the gaps behind them;
+        neighbours in both are one piece."""
+        found: list[tuple[slice, slice]] = []
+        for name, start, shape in self.places():
+            if name in names:
+                here, there, size = start, other.starts[name], -(-prod(shape) // ALIGN) * ALIGN
+                if found and (found[-1][0].stop, found[-1][1].stop) == (here, there):
+                    here, there = (piece.start for piece in found.pop())
+                found.append((slice(here, start + size), slice(there, other.starts[name] + size)))
+        return found
 
     def pack(self, tensors: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
         """Copy tensors into a new flat buffer."""

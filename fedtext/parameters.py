@@ -43,7 +43,7 @@ def build_network(
     weights = experiment.model.drawn if weights is None else weights
     parts = Parts(experiment.model, classes, clients, features, weights)
     with torch_scope(experiment.seed, "init"):
-        return experiment.method.network(parts)
+        return experiment.method.network(parts).train()
 
 
 def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int = 0) -> int:

@@ -88,7 +88,7 @@ def options() -> argparse.ArgumentParser:
         help=f"default: all that a workload has, but {named}; {', '.join(SYSTEMS)}",
     )
     parser.add_argument("--data", type=Path, help="folder of the corpora, for workloads that have one")
-    parser.add_argument("--workers", type=int, default=2, help="processes that train (default: 2)")
+    parser.add_argument("--workers", type=int, default=2, help="processes, or threads, that train (default: 2)")
     parser.add_argument("--turns", type=int, help="default: 3, with --quick 1")
     parser.add_argument("--quick", action="store_true", help="small workloads, to see that everything works")
     parser.add_argument("--json", type=Path, help="also write the results to this file")

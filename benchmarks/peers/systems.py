@@ -22,7 +22,7 @@ class System:
         changes: Keys of fedtext's experiment that differ.
         default: Whether it runs unless others are named.
         exact: Whether its weights are those of the reference, but for rounding.
-        alone: Whether it trains in one process, no matter how many workers there are.
+        alone: Whether it has one worker, however many are asked for.
         threads: Whether its workers are torch threads of one process.
     """
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedtext.audits.base import LocalUpdate
 from fedtext.audits.decoding import Against, exchangeable
 from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
-from fedtext.audits.gradients import local_steps, mean_gradient, rescaled
+from fedtext.audits.gradients import local_steps, mean_gradient, rate_scale, rescaled
 from fedtext.audits.label_leakage import inferred_shares
 from fedtext.audits.matching import Client, Search
 from fedtext.models.packing import Ints
@@ -118,6 +118,7 @@ def attack(attacker: Attacker, local: LocalUpdate) -> Attack:
         optimizer.momentum if isinstance(optimizer, SGD) else 0.0,
         not isinstance(optimizer, SGD),
         rescaled(local),
+        {name: rate_scale(experiment, name) for name in known.parameters(local.received)},
     )
     rng = generator(experiment.seed, "audits/gradient_inversion", local.round, data.id)
     table_VD = torch.from_numpy(known.table(local.received))

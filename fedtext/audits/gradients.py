@@ -28,6 +28,16 @@ def last_phase(experiment: "Setting") -> "Phase":
     return experiment.method.phases(experiment.training.local_epochs)[-1]
 
 
+def rate_scale(experiment: "Setting", parameter: str) -> float:
+    """Return the factor of ``training.optimizer.lr`` with which that phase moves a parameter, which may be 0."""
+    phase, optimizer = last_phase(experiment), experiment.training.optimizer
+    if not phase.moves(parameter) or experiment.model.fixes(parameter):
+        return 0.0
+    if is_table(parameter) and optimizer.embedding_lr is not None:
+        return phase.lr * optimizer.embedding_lr / optimizer.lr
+    return phase.lr * experiment.model.lr_scale(parameter)
+
+
 def texts_behind(local: "LocalUpdate") -> Ints:
     """Return the indices of the client's train texts that its update was trained on."""
     experiment, data = local.known.experiment, local.data
@@ -75,5 +85,7 @@ def rescaled(local: "LocalUpdate") -> bool:
 def mean_gradient(local: "LocalUpdate") -> Mapping[str, NDArray[np.float32]]:
     """Compute the mean gradient of each shared parameter that is not a table, sorted by name."""
     experiment, update = local.known.experiment, local.update
-    scale = np.float32(-1 / (experiment.training.optimizer.lr * step_weight(experiment, update.samples)))
-    return {name: tensor * scale for name, tensor in sorted(update.tensors.items()) if not is_table(name)}
+    weight = experiment.training.optimizer.lr * step_weight(experiment, update.samples)
+    named = {name: tensor for name, tensor in sorted(update.tensors.items()) if not is_table(name)}
+    scales = {name: rate_scale(experiment, name) or 1.0 for name in named}  # the change is 0 of what does not move
+    return {name: tensor * np.float32(-1 / (scales[name] * weight)) for name, tensor in named.items()}

@@ -5,7 +5,7 @@ Legend: B texts, T places of the longest, M = B x T dummies, D embedding, S dire
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -39,6 +39,7 @@ class Client:
         shared: Names of the parameters that are compared with the received update.
         size: Number of texts in a batch.
         rates: Learning rate of each step.
+        scales: Factors of the learning rates of parameters, by name (``gradients.rate_scale``); 1 for others.
         momentum: Momentum of SGD.
         squashed: Whether the steps are Adam's.
         rescaled: Whether the received update may be multiplied by an unknown factor (``gradients.rescaled``).
@@ -53,6 +54,7 @@ class Client:
     momentum: float
     squashed: bool
     rescaled: bool = False
+    scales: Mapping[str, float] = field(default_factory=dict)
 
     def gradient(self, dummies_MD: Tensor, lengths_B: Tensor, labels: Tensor, slopes: bool = True) -> list[Tensor]:
         """Compute ``gradients.mean_gradient`` of the update that this client would send for these dummies.
@@ -86,8 +88,9 @@ class Client:
             weight += rate * (1 - self.momentum ** (step + 1)) / (1 - self.momentum)
             if step + 1 < len(self.rates):
                 pairs = zip(parameters.items(), velocity, strict=True)
-                parameters = {name: tensor - rate * v for (name, tensor), v in pairs}
-        means = {name: total / weight for name, total in zip(parameters, moved, strict=True)}
+                parameters = {name: t - rate * self.scales.get(name, 1.0) * v for (name, t), v in pairs}
+        there = [float(self.scales.get(name, 1.0) != 0) for name in parameters]
+        means = {name: one * total / weight for name, one, total in zip(parameters, there, moved, strict=True)}
         return [means[name] for name in self.shared]
 
     def _tables(self) -> list[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.audits.base import Known, Setting, State
-from fedtext.audits.gradients import last_phase
+from fedtext.audits.gradients import last_phase, rate_scale
 from fedtext.corpora.types import ClientData
 from fedtext.layout import TABLE, is_table
 from fedtext.mechanisms.base import Tensors, steps
@@ -78,7 +78,7 @@ class LocalSimulation:
         method, training = experiment.method, experiment.training
         parameters = {name: tensor.clone().requires_grad_() for name, tensor in start.items()}
         received = {name: start[name] for name in self.names & start.keys()}
-        optimizer = _optimizer(experiment, list(parameters.values()))
+        optimizer = _optimizer(experiment, parameters)
         for batch_B in self._batches(chosen, training.batch(len(chosen)), rng):
             batch, _ = _PLAIN.single(self.texts, batch_B)
             optimizer.zero_grad()
@@ -107,13 +107,15 @@ class LocalSimulation:
         return delta
 
 
-def _optimizer(experiment: Setting, parameters: list[Tensor]) -> torch.optim.Optimizer:
+def _optimizer(experiment: Setting, parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
     asked = experiment.training.optimizer
+    rates = {name: asked.lr * rate_scale(experiment, name) for name in parameters}
+    groups = [{"params": [tensor], "lr": rates[name]} for name, tensor in parameters.items()]
     if isinstance(asked, SGD):
-        return torch.optim.SGD(parameters, asked.lr, asked.momentum)
+        return torch.optim.SGD(groups, asked.lr, asked.momentum)
     if isinstance(asked, AdamW):
-        return torch.optim.AdamW(parameters, asked.lr, weight_decay=asked.weight_decay)
-    return torch.optim.Adam(parameters, asked.lr)
+        return torch.optim.AdamW(groups, asked.lr, weight_decay=asked.weight_decay)
+    return torch.optim.Adam(groups, asked.lr)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.client.adversaries import Adversaries
-from fedtext.client.load import Received, Values, chosen_rows, load_into
+from fedtext.client.load import Received, Values, chosen_rows, load_alike, load_into
+from fedtext.client.making import assembler_of, optimizer_of
 from fedtext.client.own_rows import OwnRows
 from fedtext.client.private import PrivateStates
 from fedtext.client.recent import dropped, kept_clients, movable
-from fedtext.client.texts import assembler_of, only_tests, optimizer_of, order_of, texts_of, union_of
+from fedtext.client.texts import only_tests, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.rows import with_all_rows, within
@@ -85,6 +86,7 @@ class Host:
         self.down = layouts.received(self.method, self.shared, experiment.uplink)
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
+        self.alike = {n for n in self.shared.shapes if not (is_table(n) or self.ranks.rank_K is not None)}
         self.initial_private = with_tables(experiment, corpus, private, shapes)
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private = PrivateStates()
@@ -136,6 +138,7 @@ class Host:
         """
         stack = self.workspaces.stack([len(self.clients[client].rows_R) for client in members])
         sources = self._sources(flat)
+        load_alike(stack, self._placed(flat), self.shared, self.alike)
         for place, client in enumerate(members):
             own, theirs = self.private.get(client, {}), self.ranks.masked(sources, client)
             for name, tensor in stack.tensors(place).items():
@@ -143,7 +146,7 @@ class Host:
                     load_into(tensor, own[name])
                 elif is_table(name):
                     self.own_rows.load(tensor, theirs, client, name, self.clients[client].rows_R)
-                else:
+                elif name not in self.alike:
                     load_into(tensor, theirs[self.method.mirrors(name) or name])
         return stack
 

@@ -1,14 +1,15 @@
 """Loading of the parameters that a client received."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.layout import TABLE
+from fedtext.layout import TABLE, Layout
 from fedtext.runtime.devices import to_device
+from fedtext.training.stack import Stack
 
 Values = NDArray[np.float32] | Tensor  # a Tensor on a GPU
 
@@ -45,6 +46,19 @@ class Received(Mapping[str, Tensor]):
 def chosen_rows(source: Values, rows: NDArray[np.int32]) -> Values:
     """Return rows of a table, on its device."""
     return source.index_select(0, to_device(rows, source.device)) if isinstance(source, Tensor) else source[rows]
+
+
+def load_alike(stack: Stack, flat: Values, layout: Layout, names: Collection[str]) -> None:
+    """Copy parameters of which all clients of a stack have the same values.
+
+    Args:
+        stack: The stack.
+        flat: The values, flat.
+        layout: The layout of ``flat``.
+        names: The parameters, no tables; neighbours in both layouts are copied as one piece.
+    """
+    for into, source in stack.layout.common(layout, names):
+        load_into(stack.flat_CP[:, into], flat[source])
 
 
 def load_into(into: Tensor, source: Values, rows: NDArray[np.int32] | None = None) -> None:

@@ -1,11 +1,9 @@
-"""A client's texts, prepared for the model, the order of its batches, and what makes batches and optimizers."""
+"""A client's texts, prepared for the model, and the order of its batches."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
@@ -14,10 +12,8 @@ from fedtext.corpora.pool import union_of_tests
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.methods.base import Phase
 from fedtext.models.packing import Ints
-from fedtext.models.recurrent import Recurrent
 from fedtext.seeding import generator
-from fedtext.training.batches import Assembler, Texts, by_task, part, shuffled
-from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.batches import Texts, by_task, part, shuffled
 from fedtext.training.token_sets import common, first
 
 
@@ -57,37 +53,6 @@ def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
         tokens = common(tokens, rows, most) if which == "common" else first(tokens, most)
     longest = experiment.corpus.max_length if model.pads else None
     return Texts(tokens, rows, longest, as_sets=model.as_sets, task=data.id, counting=model.counting)
-
-
-def assembler_of(experiment: Experiment, device: torch.device) -> Assembler:
-    """Return what makes batches for the engine of an experiment.
-
-    Args:
-        experiment: The experiment.
-        device: The device on which clients are trained.
-    """
-    model, engine = experiment.model, experiment.engine
-    directions = model.directions if engine != "reference" and isinstance(model, Recurrent) else None
-    knows_words = directions is not None or (engine == "native" and model.native)
-    return Assembler(directions, knows_words and not experiment.reads_table, device, engine, experiment.language)
-
-
-def optimizer_of(experiment: Experiment, cut: bool, parameters: Iterable[str]) -> Callable[..., LocalOptimizer]:
-    """Return what makes the optimizer of a stack, given the stack, the learning rate and ``moving``.
-
-    Args:
-        experiment: The experiment.
-        cut: As in ``LocalOptimizer``.
-        parameters: Names of the parameters.
-    """
-    return partial(
-        LocalOptimizer,
-        experiment.training.optimizer,
-        cut=cut,
-        task_of=experiment.method.task_of,
-        native=experiment.engine == "native",
-        scales={name: experiment.model.lr_scale(name) for name in parameters},
-    )
 
 
 def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:

@@ -53,6 +53,7 @@ class Worker(Host):
 
     secure: SecureClients | None = None
     population: Population | None = None
+    _own_in: tuple[int, Sequence[str]] = 0, ()  # a round, and what `_own` returned for it
 
     @cached_property
     def uplink(self) -> Uplink:
@@ -229,12 +230,18 @@ class Worker(Host):
         theirs = {STATE + name: tensor for name, tensor in _arrays(state).items()}
         if not all(map(finite, theirs.values())):
             raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
-        sent, mirrors, fixes = self.experiment.shared_in, self.method.mirrors, self.experiment.model.fixes
-        own = (n for n in parameters if not (sent(n, round_) or mirrors(n) or fixes(n)))
-        kept = {n: parameters[n].numpy().copy() for n in own}
+        kept = {name: parameters[name].numpy().copy() for name in self._own(round_)}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept | theirs
+
+    def _own(self, round_: int) -> Sequence[str]:
+        """Return the names of the parameters that stay with clients after a round."""
+        if self._own_in[0] != round_:  # every client of a round asks
+            sent, mirrors, fixes = self.uplink.sent_in(round_), self.method.mirrors, self.experiment.model.fixes
+            names = self.workspaces.layout.shapes
+            self._own_in = round_, [n for n in names if not (n in sent or mirrors(n) or fixes(n))]
+        return self._own_in[1]
 
     def evaluate(
         self,

@@ -128,13 +128,15 @@ def validate(
         problems = error.errors(include_url=False)
     places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
     words = {tuple(key.split(".")) for key in overridden}
-    by_key: dict[tuple[str, ...], list[Any]] = {}
+    by_key: dict[tuple[tuple[str, ...], bool], list[Any]] = {}
     for problem in problems:
-        by_key.setdefault(_user_path(problem["loc"], content), []).append(problem)
-    by_key = {keys: found for keys, found in by_key.items() if not _of_another_type(keys, found, by_key)}
+        of_key = problem["loc"][-1:] == ("[key]",)  # of a mapping: not its value is wrong, but the key itself
+        by_key.setdefault((_user_path(problem["loc"], content), of_key), []).append(problem)
+    paths = {keys for keys, of_key in by_key if not of_key}
     sentences = (
         f"{_where(keys, found[0]['msg'], source, places, words)}: {_sentence(found, keys)}"
-        for keys, found in by_key.items()
+        for (keys, of_key), found in by_key.items()
+        if of_key or not _of_another_type(keys, found, paths)
     )
     found = list(sentences)
     left = [f"and {len(found) - SHOWN} more problems"] if len(found) > SHOWN else []
@@ -186,7 +188,8 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
 
 
 def _of_another_type(keys: tuple[str, ...], problems: Sequence[Any], others: Iterable[tuple[str, ...]]) -> bool:
-    """Whether a value has another type of those that a key takes, in which something else is wrong."""
+    """Whether these problems only say that a value has not one type of those that its key takes, while problems within
+    the value show that it has another one."""
     within = any(len(other) > len(keys) and other[: len(keys)] == keys for other in others)
     return within and all(_about_type(problem["type"]) for problem in problems)
 

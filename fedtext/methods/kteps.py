@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.methods.hsic import hsic
 from fedtext.methods.native_kteps import Branches, NativeTerms, Terms
-from fedtext.models.fused import FusedLoss, RecurrentPass, names_of
+from fedtext.models.fused import FusedLoss, RecurrentPass, by_client, names_of
 from fedtext.models.output import layers_between_relus
 from fedtext.models.parts import Parts
 
@@ -93,17 +93,22 @@ class FusedTerms:
     def takes(self, batch: Batch) -> bool:
         return self.encoders[0].takes(batch)
 
-    def __call__(self, parameters: Mapping[str, Tensor], batch: Batch, grads: Mapping[str, Tensor]) -> dict[str, float]:
+    def __call__(
+        self, parameters: Mapping[str, Tensor], batch: Batch, grads: Mapping[str, Tensor]
+    ) -> list[dict[str, float]]:
         states = [encoder.states(parameters, batch) for encoder in self.encoders]
-        shared_BF, private_BF = states[0][0], states[-1][0]
-        layers, found = ([named[name] for name in self.layers] for named in (parameters, grads))
-        branches = Branches.compute(self.method.asked(batch), shared_BF, private_BF, layers)
         upstream = [zeros_like(each[0]) for each in states]
-        branches.gradients([self.method.weights.get(name, 1.0) for name in NAMES], found, upstream[0], upstream[-1])
-        for encoder, each, grad_BF in zip(self.encoders, states, upstream, strict=True):
-            encoder.gradients(parameters, batch, each, grad_BF, grads)
-        values = dict(zip(NAMES, branches.values.tolist(), strict=True))
-        return {name: values[name] for name in self.method.computed(batch)}
+        features = states[0][0], states[-1][0], upstream[0], upstream[-1]
+        layers = [[named[name] for name in self.layers] for named in (parameters, grads)]
+        weights, terms = [self.method.weights.get(name, 1.0) for name in NAMES], []
+        for labels_B, (shared_BF, private_BF, *slopes), (own, found) in by_client(batch.labels_B, features, layers):
+            branches = Branches.compute(self.method.asked(labels_B), shared_BF, private_BF, own)
+            branches.gradients(weights, found, *slopes)
+            values = dict(zip(NAMES, branches.values.tolist(), strict=True))
+            terms.append({name: values[name] for name in self.method.computed(len(labels_B))})
+        for encoder, each, grad_NF in zip(self.encoders, states, upstream, strict=True):
+            encoder.gradients(parameters, batch, each, grad_NF, grads)
+        return terms
 
 
 class KTEPS(Method):
@@ -159,9 +164,9 @@ class KTEPS(Method):
             "ce_shared": cross_entropy(g_s_BC, batch.labels_B),
             "ce_private": cross_entropy(g_p_BC, batch.labels_B),
         }
-        if "transfer" in self.computed(batch):
+        if "transfer" in self.computed(len(batch.labels_B)):
             terms["transfer"] = self.transfer(g_s_BC, g_p_BC)
-        if "diversity" in self.computed(batch):
+        if "diversity" in self.computed(len(batch.labels_B)):
             terms["diversity"] = hsic(o_s_BF, o_p_BF, self.bandwidth, batch.native)
         return terms
 
@@ -170,18 +175,19 @@ class KTEPS(Method):
         stacked = batch.words is not None and batch.words.packing.clients > 1
         if not batch.native or stacked or not self._in_c(network) or not (layers := network.layers()):
             return {}
-        computed = NativeTerms.apply(self.asked(batch), *network.encoded(batch), *layers)
-        return {name: term for name, term in zip(NAMES, computed, strict=True) if name in self.computed(batch)}
+        wanted = self.computed(len(batch.labels_B))
+        computed = NativeTerms.apply(self.asked(batch.labels_B.contiguous()), *network.encoded(batch), *layers)
+        return {name: term for name, term in zip(NAMES, computed, strict=True) if name in wanted}
 
-    def asked(self, batch: Batch) -> Terms:
-        """Return the settings of the terms of a batch."""
+    def asked(self, labels_B: Tensor) -> Terms:
+        """Return the settings of the terms of a batch with these labels, contiguous."""
         standard, bandwidth = self.distillation == "standard", 0.0 if self.bandwidth == "median" else self.bandwidth
-        diverse = "diversity" in self.computed(batch)
-        return Terms(batch.labels_B.contiguous(), self.projection, self.temperature, standard, diverse, bandwidth)
+        diverse = "diversity" in self.computed(len(labels_B))
+        return Terms(labels_B, self.projection, self.temperature, standard, diverse, bandwidth)
 
-    def computed(self, batch: Batch) -> list[str]:
-        """Return the names of the terms of a batch; HSIC of one sample does not exist."""
-        there = True, True, bool(self.lambda1), bool(self.lambda2) and len(batch.labels_B) > 1
+    def computed(self, texts: int) -> list[str]:
+        """Return the names of the terms of a batch of so many texts; HSIC of one sample does not exist."""
+        there = True, True, bool(self.lambda1), bool(self.lambda2) and texts > 1
         return list(compress(NAMES, there))
 
     def fused(self, network: nn.Module) -> FusedLoss | None:

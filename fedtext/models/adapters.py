@@ -132,7 +132,7 @@ class Adapter(Strict):
         return parameter.endswith(f".{RESIDUAL}")
 
     def lr_scale(self, parameter: str) -> float:
-        """Return the factor of the learning rate of a parameter."""
+        """Return the factor of ``training.optimizer.lr`` with which clients train this parameter."""
         return self.lora.lr_ratio if self.lora is not None and parameter.endswith(f".{B}") else 1.0
 
     @property

@@ -108,7 +108,7 @@ class ModelConfig(Strict, ABC):
         return False
 
     def lr_scale(self, parameter: str) -> float:
-        """Return the factor of ``training.optimizer.lr`` with which clients train this parameter."""
+        """Return the factor of ``training.optimizer.lr`` with which clients train this parameter, which is no table."""
         return 1.0
 
     @property

@@ -2,11 +2,11 @@
 
 Autograd needs longer to record a step of a small network, and to go back, than the functions in C take for it.
 
-Legend: B texts of a batch, F features, U distinct words of the batch.
+Legend: C clients of a stack, B texts of a batch, N = C x B, F features, U distinct words of the batch.
 """
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,18 +30,22 @@ Named = Mapping[str, Tensor]
 
 
 class FusedLoss(Protocol):
-    """The loss terms of one client's batch with their gradients, without autograd."""
+    """The loss terms of one client's batch, or of those of a stack, with their gradients, without autograd."""
 
     def takes(self, batch: Batch) -> bool:
         """Whether it can be called with this batch."""
 
-    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> Mapping[str, float]:
+    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> Sequence[Mapping[str, float]]:
         """Compute the terms, and add the gradients of their weighted sum to ``grads``.
 
         Args:
-            parameters: All parameters, contiguous; the table has the rows of the batch's words.
+            parameters: All parameters, those of each client contiguous; the table has the rows of the batch's words.
+                In a stack each has a leading axis of clients.
             batch: The batch.
-            grads: Of the shapes of the parameters, contiguous.
+            grads: Of the shapes of the parameters, those of each client contiguous.
+
+        Returns:
+            The terms of each client.
         """
 
 
@@ -58,6 +62,26 @@ def names_of(network: nn.Module, tensors: Sequence[Tensor]) -> tuple[str, ...] |
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     found = tuple(names[id(tensor)] for tensor in tensors if id(tensor) in names)
     return found if len(found) == len(tensors) else None
+
+
+def by_client(
+    labels: Tensor, rows: Sequence[Tensor], parameters: Sequence[Sequence[Tensor]]
+) -> Iterator[tuple[Tensor, Sequence[Tensor], Sequence[Sequence[Tensor]]]]:
+    """Yield what belongs to each client, as views.
+
+    Args:
+        labels: labels_B of one client, or labels_CB of a stack.
+        rows: Tensors of shape (N, ...) with rows for the texts of all clients.
+        parameters: Lists of tensors, in a stack with a leading axis of clients.
+    """
+    if labels.dim() == 1:
+        yield labels.contiguous(), rows, parameters
+        return
+    split = [each.split(labels.shape[1]) for each in rows]
+    apart = [[tensor.detach().unbind() for tensor in tensors] for tensors in parameters]
+    for client, labels_B in enumerate(labels.contiguous().unbind()):
+        own = [[tensors[client] for tensors in each] for each in apart]
+        yield labels_B, [each[client] for each in split], own
 
 
 @dataclass(frozen=True)
@@ -81,29 +105,34 @@ class RecurrentPass:
     @staticmethod
     def takes(batch: Batch) -> bool:
         words = batch.words
-        return batch.native and words is not None and words.rows_U is None and words.packing.clients == 1
+        return batch.native and words is not None and words.rows_U is None
 
     def states(self, parameters: Named, batch: Batch) -> tuple[Tensor, ...]:
-        """Return the features, shape (B, F), and what ``gradients`` needs."""
+        """Return the features, shape (N, F), and what ``gradients`` needs."""
         assert batch.words is not None
         own = [parameters[name] for name in self.names]
-        return layer_states(parameters[TABLE], batch.words.source_P, batch.words.packing, True, own)
+        return layer_states(_rows(parameters[TABLE]), batch.words.source_P, batch.words.packing, True, own)
 
     def gradients(
-        self, parameters: Named, batch: Batch, states: Sequence[Tensor], grad_BF: Tensor, grads: Named
+        self, parameters: Named, batch: Batch, states: Sequence[Tensor], grad_NF: Tensor, grads: Named
     ) -> None:
         """Add the gradients of the encoder and of the table.
 
         Args:
             parameters, batch: As in ``states``.
             states: What that returned.
-            grad_BF: The gradient of the features, contiguous.
+            grad_NF: The gradient of the features, contiguous.
             grads: The gradients of all parameters.
         """
         assert batch.words is not None
         own, found = ([named[name] for name in self.names] for named in (parameters, grads))
-        given = parameters[TABLE], batch.words.source_P, batch.words.packing, True, own, states[1:], grad_BF
-        layer_gradients(*given, found, grads[TABLE])
+        given = _rows(parameters[TABLE]), batch.words.source_P, batch.words.packing, True, own, states[1:], grad_NF
+        layer_gradients(*given, found, _rows(grads[TABLE]))
+
+
+def _rows(table: Tensor) -> Tensor:
+    """Return the rows of one client's table, or those of all clients of a stack, one after the other."""
+    return table if table.dim() == 2 else table.detach().flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -123,24 +152,26 @@ class RecurrentLoss:
     def takes(self, batch: Batch) -> bool:
         return self.encoder.takes(batch) and batch.features_BK is None
 
-    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> dict[str, float]:
-        features_BF, *_ = states = self.encoder.states(parameters, batch)
-        library, layout = _library(features_BF.dtype), (len(self.widths) - 1, places(*self.widths))
-        memory = features_BF.new_empty(library.loss_memory(len(features_BF), *layout))
-        labels_B = batch.labels_B.contiguous()
-        grad_BF = torch.zeros_like(features_BF)
-        loss = library.loss(
-            len(features_BF),
-            *layout,
-            features_BF.data_ptr(),
-            addresses([parameters[name] for name in self.head]),
-            labels_B.data_ptr(),
-            memory.data_ptr(),
-            grad_BF.data_ptr(),
-            addresses([grads[name] for name in self.head]),
-        )
-        self.encoder.gradients(parameters, batch, states, grad_BF, grads)
-        return {"ce": loss}
+    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> list[dict[str, float]]:
+        features_NF, *_ = states = self.encoder.states(parameters, batch)
+        library, layout = _library(features_NF.dtype), (len(self.widths) - 1, places(*self.widths))
+        memory = features_NF.new_empty(library.loss_memory(batch.labels_B.shape[-1], *layout))
+        grad_NF, terms = torch.zeros_like(features_NF), []
+        heads = [[named[name] for name in self.head] for named in (parameters, grads)]
+        for labels_B, rows, (head, found) in by_client(batch.labels_B, (features_NF, grad_NF), heads):
+            loss = library.loss(
+                len(labels_B),
+                *layout,
+                rows[0].data_ptr(),
+                addresses(head),
+                labels_B.data_ptr(),
+                memory.data_ptr(),
+                rows[1].data_ptr(),
+                addresses(found),
+            )
+            terms.append({"ce": loss})
+        self.encoder.gradients(parameters, batch, states, grad_NF, grads)
+        return terms
 
 
 @dataclass(frozen=True)
@@ -160,10 +191,10 @@ class BagOfWordsLoss:
     def takes(self, batch: Batch) -> bool:
         return batch.native and batch.features_BK is None
 
-    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> dict[str, float]:
+    def __call__(self, parameters: Named, batch: Batch, grads: Named) -> list[dict[str, float]]:
         first, *layers = (parameters.get(name) for name in (self.bias, *self.head))
         table, found = parameters[TABLE], [grads.get(name) for name in (TABLE, self.bias, *self.head)]
-        return {"ce": bag_loss(batch, self.relu, table, first, [each for each in layers if each is not None], found)}
+        return [{"ce": bag_loss(batch, self.relu, table, first, [each for each in layers if each is not None], found)}]
 
 
 def classifier_loss(network: nn.Module, encoder: nn.Module, head: nn.Module) -> FusedLoss | None:

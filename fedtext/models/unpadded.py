@@ -27,7 +27,7 @@ from fedtext.runtime.devices import to_device
 from fedtext.text import pretrained
 
 NAME = "fedtext_unpadded"
-ROWS = 16
+ROWS = 16  # a multiple of what the tiles of a processor's bfloat16 instructions have
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class Places:
 def run_unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places, **options: Any) -> Tensor:
     """Run layers on the tokens alone.
 
-    Where attention is computed in C and products are in bfloat16, another text follows the others, whose tokens are
-    zeros, so that there are a multiple of ``ROWS``: for each new number of rows torch's library makes a new program,
-    which takes longer than the product, and it keeps those that it has.
+    Where attention is computed in C and products are in bfloat16, a text of zeros follows the others, so that the
+    number of rows is a multiple of ``ROWS``: for each new number of rows torch's library compiles a program, which
+    takes longer than the product, and caches it.
 
     Args:
         run: The network of the package transformers, whose attention is ``implementation()``.

@@ -23,6 +23,13 @@ ROUNDING = 2
 # Increased whenever model causal gives other results: its layers are computed for the tokens alone.
 CAUSAL = 2
 
+# Increased whenever stacks of engine native give other results: a recurrent classifier's step is computed in C.
+STACKED = 1
+
+# Increased whenever a transformer gives other results with engine native in bfloat16: products have rows of zeros at
+# the end, for which dropout makes draws too.
+FILLED = 1
+
 # The results of a run depend on these parts of an experiment only.
 SCIENCE = {
     *("seed", "corpus", "model", "method", "uplink", "wire", "training", "participation", "server", "evaluation"),
@@ -50,7 +57,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "model": {"projection": False},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
-    "model.adapter.lora": {"checkpoint": None, "blocks": None, "ranks": None},
+    "model.adapter.lora": {"checkpoint": None, "blocks": None, "ranks": None, "lr_ratio": 1.0},
     "server.noise.mechanism": {"coefficients": None},
     "server.noise": {"mechanism": {"name": "independent"}, "cohort_size": None},
 }
@@ -166,7 +173,12 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
         parts["rounding"] = ROUNDING
     if experiment.model.name == "causal":
         parts["causal"] = CAUSAL
-    parts["training"] |= {"engine": experiment.engine, "stack": stack_size(experiment, clients)[0]}
+    stack, native = stack_size(experiment, clients)[0], experiment.engine == "native"
+    if native and stack > 1:
+        parts["stacked"] = STACKED
+    if native and getattr(experiment.model, "precision", "float32") == "bfloat16":
+        parts["filled"] = FILLED
+    parts["training"] |= {"engine": experiment.engine, "stack": stack}
     parts = _identified(parts)
     if experiment.all_plugins:
         parts["plugins"] = sorted(plugin.digest for plugin in experiment.all_plugins)

@@ -77,7 +77,9 @@ def epoch(
     cells, directions = engine != "reference", 2 if config.name.startswith("bi") else 1
     shortcut = cells and not method.reads_table
     assembler = Assembler(directions if cells else None, shortcut, CPU, engine)
-    local = LocalOptimizer(optimizer, stack, optimizer.lr, shortcut, task_of=method.task_of, native=engine == "native")
+    rates = {name: config.lr_scale(name) for name in stack.layout.shapes}
+    asked = optimizer, stack, optimizer.lr, shortcut, None, method.task_of, engine == "native", rates
+    local = LocalOptimizer(*asked)
     work = []
     for each, client in zip(texts, clients, strict=True):
         how = 8, 1, 0, 1, client.rows

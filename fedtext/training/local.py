@@ -128,7 +128,8 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         optimizer: The optimizer, with the parameters of the clients.
         work: The batches of each client, in the order of the optimizer's stack.
     """
-    problem.network.train()
+    if not problem.network.training:  # to tell all modules takes as long as a step of a small network
+        problem.network.train()
     outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()
     seen: _Seen = {}  # added up at the end, so that no step waits for the device
     if problem.examples:
@@ -138,9 +139,10 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
     for clients, batch, words in _steps(assembler, work):
         parameters = optimizer.begin(clients, words, batch.task)
         size = batch.labels_B.shape[-1]
-        if fused and len(clients) == 1 and fused.takes(batch) and (grads := optimizer.gradients(clients)):
-            for name, value in fused(parameters, batch, grads).items():
-                outcomes[clients.start].add(name, size * value)
+        if fused and fused.takes(batch) and (grads := optimizer.gradients(clients)):
+            for client, own in zip(clients, fused(parameters, batch, grads), strict=True):
+                for name, value in own.items():
+                    outcomes[client].add(name, size * value)
             optimizer.apply(clients)
         else:
             terms = (problem.terms if len(clients) == 1 else problem.stacked_terms)(parameters, batch)

@@ -75,7 +75,7 @@ class LocalOptimizer:
             self.tables = chosen(stack, kinds(config), lambda *what: self._advance(embedding_lr, *what))
         self._views: dict[tuple[range, int | None], tuple[dict[str, Tensor], list[str], list[Tensor]]] = {}
         self._flat: dict[tuple[range, int | None], list[tuple[Any, ...]]] = {}  # arguments of `_advance`
-        self._steps: list[dict[str, Tensor]] = []  # Adam's for each parameter, if not all of them move in every step
+        self._steps: list[dict[str, Tensor]] = []  # Adam's for each parameter; see `state`
         if self.apart or len(self.tasks) < len(stack.layout.shapes) or set(self.scales.values()) - {1.0}:
             self._steps = [{name: torch.zeros_like(step) for name in self.tasks} for step in self.steps]
         self.reset()
@@ -168,16 +168,16 @@ class LocalOptimizer:
         """Return zeros to which the gradients at the parameters of ``begin`` are to be added; then call ``apply``.
 
         Args:
-            clients: The client of the step.
+            clients: The clients of the step, as in ``begin``.
 
         Returns:
-            The gradients by the names of the parameters, contiguous as these; None if not all parameters move, or
-            there are several tables, which share rows in memory.
+            The gradients by the names of the parameters, those of each client contiguous as these; None if not all
+            parameters move, or there are several tables, which share rows in memory.
         """
         leaves, moving, held = self._views[self._key]
         if self.frozen or len(moving) < len(leaves) or len(self.stack.widths) > 1:
             return None
-        self.grad_CP[clients.start].zero_()
+        self.grad_CP[clients.start : clients.stop].zero_()
         self._table_grad = torch.zeros_like(self._leaves[-1])
         return dict(zip(moving, held, strict=True)) | self.stack.columns(self._table_grad)
 
@@ -269,7 +269,7 @@ class LocalOptimizer:
         """Return the optimizer's state of a client, as named tensors.
 
         Their names are ``<parameter>/<kind>``, and for Adam ``step``, or ``<parameter>/step`` if not all parameters
-        move in every step.
+        move in every step, or their rates differ.
         """
         kept = {
             f"{name}/{kind}": tensor[client]

@@ -1,6 +1,6 @@
 """The update that a client sends. Its counterpart is decoder.py."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Uplink:
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
         self.sent, self.ranks = sent, ranks
+        self._sent_in: tuple[int, Sequence[str]] = 0, ()
         self.down = layouts.received(experiment.method, layout, experiment.uplink)
         self.asked = [name for mechanism in experiment.uplink for name in mechanism.asks]
         self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
@@ -87,8 +88,15 @@ class Uplink:
 
     def received(self, flat: NDArray[np.float32], round_: int) -> Tensors:
         """Return the parameters that a client sends a change of in a round, as it received them."""
-        sent_now = self.experiment.shared_in
-        return {name: tensor for name, tensor in self.layout.views(flat).items() if sent_now(name, round_)}
+        views = self.layout.views(flat)
+        return {name: views[name] for name in self.sent_in(round_)}
+
+    def sent_in(self, round_: int) -> Sequence[str]:
+        """Return the names of the tensors of which clients send a change in a round."""
+        if self._sent_in[0] != round_:  # every client of a round asks
+            shared_in = self.experiment.shared_in
+            self._sent_in = round_, [name for name in self.layout.shapes if shared_in(name, round_)]
+        return self._sent_in[1]
 
     def applied(
         self,

@@ -30,8 +30,7 @@ def main() -> int:
             numbers = range(asked.seed, asked.seed + getattr(asked, kind))
             for name, text, verdict in tried(numbers, home) if numbers else ():
                 faulthandler.dump_traceback_later(HANGS, exit=True)
-                late = verdict.seconds > SECONDS and f"is refused after {verdict.seconds:.0f} s of CPU"
-                violation = verdict.violation or late
+                violation = verdict.broken(SECONDS)
                 counts["violations" if violation else "refused" if verdict.status == REFUSED else "accepted"] += 1
                 if violation:
                     said = {"input": name, "what": violation, "text": text, "said": verdict.said[-1500:]}

@@ -37,6 +37,10 @@ class Verdict:
     violation: str
     seconds: float = 0.0
 
+    def broken(self, most: float) -> str:
+        """Return what is wrong, also if the refusal took more seconds than ``most``; empty if nothing is."""
+        return self.violation or (f"is refused after {self.seconds:.0f} s of CPU" if self.seconds > most else "")
+
 
 def judged(call: Callable[[], object], home: Path, failed: bool = False) -> Verdict:
     """Call a command's body as the command does, and judge what becomes of it.

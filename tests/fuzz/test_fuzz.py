@@ -107,6 +107,9 @@ def test_the_rule_notices_what_breaks_it(tmp_path: Path) -> None:
     assert of("the file a.yaml is empty: write an experiment", "half.json") == "changes files"
     assert judged(lambda: [][0], tmp_path).violation.startswith("raises IndexError")
     assert judged(lambda: None, tmp_path).status == ACCEPTED
+    late = Verdict(REFUSED, "error: a sentence", "", 6.0)
+    assert (late.broken(7.0), late.broken(5.0)) == ("", "is refused after 6 s of CPU")
+    assert Verdict(REFUSED, "", "has no sentence", 6.0).broken(5.0) == "has no sentence"
 
 
 @pytest.mark.parametrize(

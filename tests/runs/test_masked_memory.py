@@ -100,8 +100,8 @@ def places(process: int, needles: list[bytes]) -> set[int]:
 
 
 def _regions(process: int) -> list[tuple[int, int]]:
-    """The addresses of a process's memory that it can read, but for its own that it has never touched: all of what it
-    shares with others, who may have written there."""
+    """The addresses of a process's memory that it can read, without its private memory that it has never touched. Of
+    shared memory there is all, since others may have written there."""
     described = Path(f"/proc/{process}/smaps").read_text()
     heads = list(re.finditer(r"^([0-9a-f]+)-([0-9a-f]+) (\S+) .*$", described, re.MULTILINE))
     ends = [head.start() for head in heads[1:]] + [len(described)]

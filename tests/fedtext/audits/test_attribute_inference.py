@@ -13,6 +13,7 @@ from fedtext.errors import UserError
 from fedtext.evaluation.classes import Scored, area
 from fedtext.layout import TABLE
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.leaking import MODEL, ONE_STEP, VOCABULARY, corpus, finished
 from tests.loops import nonempty
 
@@ -92,20 +93,29 @@ def test_where_test_texts_are_all_alike_the_file_says_that_nothing_can_be_learne
         finished(given, [{"attribute_inference": {"words": ["elsewhere"]}}])
 
 
-@pytest.mark.parametrize("optimizer", [{"name": "sgd", "lr": 0.1, "momentum": 0.9}, {"name": "adam", "lr": 0.01}])
+@pytest.mark.parametrize(
+    ("optimizer", "model"),
+    [
+        ({"name": "sgd", "lr": 0.1, "momentum": 0.9}, MODEL),
+        ({"name": "adam", "lr": 0.01}, MODEL),
+        ({"name": "sgd", "lr": 0.1, "momentum": 0.9, "embedding_lr": 0.03}, MODEL),
+        ({"name": "sgd", "lr": 0.1}, SCRATCH | {"dropout": 0.0, "adapter": {"lora": {"lr_ratio": 8}}}),
+    ],
+    ids=["sgd", "adam", "rate of the table", "rate of a factor"],
+)
 @pytest.mark.parametrize("rows", ["own", "all"])
 def test_a_simulated_update_is_the_clients(
-    optimizer: dict[str, Any], rows: str, monkeypatch: pytest.MonkeyPatch
+    optimizer: dict[str, Any], model: dict[str, Any], rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two steps, each on all of its texts, behind a clip."""
     kept: list[Any] = []
     monkeypatch.setattr(AttributeInference, "observe", lambda self, local, words: kept.append(local))
     steps = ONE_STEP | {"local_epochs": 2, "optimizer": optimizer}
-    uplink = [{"clip": {"norm": 0.01}}]
-    finished(texts([True]), [{"attribute_inference": AUDIT}], training=steps, wire={"rows": rows}, uplink=uplink)
+    changes = {"uplink": [{"clip": {"norm": 0.01}}], "model": model, "wire": {"rows": rows}}
+    finished(texts([True]), [{"attribute_inference": AUDIT}], training=steps, **changes)
     (local,) = kept
     own_rows = local.update.rows is not None
-    assert own_rows == (rows == "own")
+    assert own_rows == (rows == "own" and "adapter" not in model)
     read = local.known.read(local.data, "train")
     names = frozenset(local.update.tensors)
     simulation = LocalSimulation(local.known, local.received, local.data, read, names, own_rows, 9)

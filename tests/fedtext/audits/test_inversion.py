@@ -13,7 +13,7 @@ from fedtext.audits.base import LocalUpdate, Words
 from fedtext.audits.decoding import decoded
 from fedtext.audits.first_layer import everywhere
 from fedtext.audits.gradient_inversion import FILE
-from fedtext.audits.gradients import local_steps, mean_gradient, step_weight
+from fedtext.audits.gradients import local_steps, mean_gradient, rate_scale, step_weight
 from fedtext.audits.matching import Client, distance
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
@@ -22,6 +22,7 @@ from fedtext.text.vocabulary import bears_digit
 from fedtext.training.batches import part
 from fedtext.training.config import SGD
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.leaking import MODEL, ONE_STEP, VOCABULARY, corpus, figures, finished
 
 ATTACK: dict[str, Any] = {"steps": 40, "restarts": 2}
@@ -45,17 +46,39 @@ def turn_of(made: tiny.Finished) -> LocalUpdate:
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
 @pytest.mark.parametrize("momentum", [0, 0.9])
 @pytest.mark.parametrize(
-    ("lengths", "size", "epochs"), [([6], 8, 1), ([4, 6, 3], 8, 1), ([4, 6, 3], 1, 1), ([6], 8, 3)]
+    ("lengths", "size", "epochs", "model"),
+    [
+        ([6], 8, 1, MODEL),
+        ([4, 6, 3], 8, 1, MODEL),
+        ([4, 6, 3], 1, 1, MODEL),
+        ([6], 8, 3, MODEL),
+        ([6], 8, 3, SCRATCH | {"dropout": 0.0, "adapter": {"lora": {"lr_ratio": 8}}}),
+    ],
+    ids=["one", "three together", "three in turn", "one in three steps", "a rate for a factor"],
 )
 def test_the_true_vectors_explain_what_was_received(
-    lengths: list[int], size: int, epochs: int, momentum: float, schedule: str, monkeypatch: pytest.MonkeyPatch
+    lengths: list[int],
+    size: int,
+    epochs: int,
+    model: dict[str, Any],
+    momentum: float,
+    schedule: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of one step and of several, played through in the order in which they were made."""
+    """Of one step and of several, played through in the order in which they were made.
+
+    Args:
+        lengths: Lengths of the texts.
+        size, epochs: Of the client's batches.
+        model, momentum, schedule: What is trained, and how.
+        monkeypatch: The fixture.
+    """
     monkeypatch.setattr("fedtext.audits.gradient_inversion.Inversion.metrics", lambda self, shared: {})
-    # an attacker's dummies do not move either
-    optimizer = {"lr": 0.1, "momentum": momentum, "embedding_lr": 0, "schedule": schedule}
+    optimizer = {"lr": 0.1, "momentum": momentum, "schedule": schedule}
+    if "adapter" not in model:  # an attacker's dummies do not move either
+        optimizer["embedding_lr"] = 0
     training = ONE_STEP | {"batch_size": size, "local_epochs": epochs, "optimizer": optimizer}
-    made = finished(corpus(lengths), ["gradient_inversion"], training=training)
+    made = finished(corpus(lengths), ["gradient_inversion"], training=training, model=model)
     local = turn_of(made)
     experiment, train = local.known.experiment, local.data.train
     config = experiment.training.optimizer
@@ -70,7 +93,8 @@ def test_the_true_vectors_explain_what_was_received(
         size,
         [config.lr * config.slope(step, steps) for step in range(steps)],
         config.momentum,
-        False,
+        squashed=False,
+        scales={name: rate_scale(experiment, name) for name in local.known.parameters(local.received)},
     )
     texts, table = local.known.read(local.data, "train"), torch.from_numpy(local.known.table(local.received))
     rows_NT = torch.from_numpy(local.data.rows_R[texts.padded_NT].astype(np.int64))

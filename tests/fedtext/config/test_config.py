@@ -97,6 +97,11 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
         ("training: {optimizer: {lr: -1}}", "training.optimizer.lr: should be greater than 0"),
         ("server: {aggregation: {krum: 1}}", "server.aggregation.krum must have keys and values, but here it is 1"),
         ("evaluation: {thresholds: {Agval: [1]}}", "evaluation.thresholds.Agval: should be 'Ag_val', 'AUC_val', "),
+        (
+            "evaluation: {thresholds: {Agval: x}}",
+            "evaluation.thresholds.Agval must be a list, as [a, b], but here it is 'x'",
+        ),
+        ("evaluation: {thresholds: {Agval: [x]}}", "evaluation.thresholds.Agval: should be 'Ag_val', 'AUC_val', "),
         ("evaluation: {personalize: {also: [{}]}}", "also: each entry must set a key, and no two may be the same"),
         (
             "evaluation: {personalize: {also: [{lr_multiplier: 1}, {lr_multiplier: 1.0}]}}",

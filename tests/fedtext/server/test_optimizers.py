@@ -21,6 +21,7 @@ from fedtext.server.optimizers import Moments, step
 from fedtext.state.checkpoint import MOMENTS, Checkpoints
 from fedtext.state.fingerprint import fingerprint
 from tests import tiny
+from tests.checkpoints import SCRATCH
 
 CHANGES = ([0.5, -0.002, 0.0], [0.25, 0.004, 0.0])  # of two rounds
 
@@ -205,3 +206,36 @@ def test_the_optimizer_is_set_swept_and_shown_like_any_key() -> None:
     assert tiny.experiment(server=content["server"]).server.optimizer == ServerYogi(lr=0.03)
     for key in ("beta1 = 0.9", "beta2 = 0.99", "tau = 0.001", "momentum = 0.0", "sampling = fixed"):
         assert key in listing()
+
+
+def test_what_is_computed_as_before_has_the_name_of_before() -> None:
+    """Keys that have been added since are in no name while they are at the values with which nothing changes. A change
+    of either name refuses every earlier run."""
+    lora = SCRATCH | {"adapter": {"lora": {}}}
+    names = [fingerprint(tiny.experiment(**changes), "content", 2) for changes in ({}, {"model": lora})]
+    assert names == ["25fb82bf5b3da468", "fa287c2cb7a6b9c3"]
+    other = SCRATCH | {"adapter": {"lora": {"lr_ratio": 8}}}
+    assert fingerprint(tiny.experiment(model=other), "content", 2) not in names
+
+
+@pytest.mark.parametrize(
+    ("changes", "engine", "marked"),
+    [
+        ({"training": tiny.TRAINING | {"stack": 2}}, "native", True),
+        ({"training": tiny.TRAINING | {"stack": 2}}, "cells", False),
+        ({"training": tiny.TRAINING | {"stack": 1}}, "native", False),
+        ({"model": SCRATCH | {"precision": "bfloat16"}}, "native", True),
+        ({"model": SCRATCH | {"precision": "bfloat16"}}, "reference", False),
+        ({"model": SCRATCH}, "native", False),
+    ],
+)
+def test_what_is_computed_in_another_way_has_another_name(
+    changes: dict[str, Any], engine: str, marked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = changes.get("training", tiny.TRAINING) | {"engine": engine}
+    made, names = tiny.experiment(**(changes | {"training": training})), set()
+    for version in (1, 2):
+        for mark in ("STACKED", "FILLED"):
+            monkeypatch.setattr(f"fedtext.state.fingerprint.{mark}", version)
+        names.add(fingerprint(made, "content", 2))
+    assert len(names) == 1 + marked

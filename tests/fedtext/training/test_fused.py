@@ -1,6 +1,6 @@
 """The loss with its gradients as one function (``Method.fused``): what autograd computes, and when it is asked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ class Counted:
     def takes(self, batch: Batch) -> bool:
         return self.loss.takes(batch)
 
-    def __call__(self, *arguments: Any) -> Mapping[str, float]:
+    def __call__(self, *arguments: Any) -> Sequence[Mapping[str, float]]:
         self.calls += 1
         return self.loss(*arguments)
 
@@ -78,22 +78,32 @@ CASES: list[tuple[Method, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("clients", "steps"), [(1, 4), (2, 5)])
 @pytest.mark.parametrize(("method", "model"), CASES)
 def test_steps_are_those_of_autograd(
-    method: Method, model: dict[str, Any], optimizer: SGD | Adam, counted: list[Counted], monkeypatch: Any
+    method: Method,
+    model: dict[str, Any],
+    clients: int,
+    steps: int,
+    optimizer: SGD | Adam,
+    counted: list[Counted],
+    monkeypatch: Any,
 ) -> None:
-    (got,) = run(method, model, optimizer)
-    assert [each.calls for each in counted] == [4], "every batch"
+    """Also those that two clients make together, here the first: the others are of clients that are alone.
+
+    Args:
+        method, model, optimizer: What is trained.
+        clients: The number of clients, of 29 and 9 texts in batches of 8.
+        steps: The number of steps.
+        counted, monkeypatch: Fixtures.
+    """
+    trained = run(method, model, optimizer, clients)
+    assert [each.calls for each in counted] == [steps], "every batch"
     monkeypatch.setattr(Problem, "fused", lambda problem: None)
-    (expected,) = run(method, model, optimizer)
-    assert got.terms == pytest.approx(expected.terms, rel=1e-12)
-    for name, tensor in nonempty(expected.after.items()):
-        assert torch.allclose(got.after[name], tensor, rtol=1e-10, atol=1e-13), name
-
-
-def test_only_clients_that_are_alone_in_a_step_take_it(counted: list[Counted]) -> None:
-    run(KTEPS(), {}, SGD(lr=0.05), 2)
-    assert counted[0].calls == 4, "three of the first client, and the second's last text: not their first, of 8 each"
+    for got, expected in nonempty(zip(trained, run(method, model, optimizer, clients), strict=True)):
+        assert got.terms == pytest.approx(expected.terms, rel=1e-12)
+        for name, tensor in nonempty(expected.after.items()):
+            assert torch.allclose(got.after[name], tensor, rtol=1e-10, atol=1e-13), name
 
 
 @pytest.mark.parametrize("model", [BagClassifier(hidden=(4,)), LogisticClassifier()])

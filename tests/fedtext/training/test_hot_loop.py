@@ -68,7 +68,7 @@ def test_calls_of_one_more_batch(clients: int, most: int) -> None:
 
 
 @pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
-@pytest.mark.parametrize(("clients", "most"), [(1, 40), (4, 335)])
+@pytest.mark.parametrize(("clients", "most"), [(1, 40), (4, 130)])
 @pytest.mark.parametrize("name", ["bigru", "bilstm"])
 def test_calls_of_one_more_batch_of_engine_native(name: str, clients: int, most: int) -> None:
     """Of any number of time steps."""
