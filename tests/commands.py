@@ -38,18 +38,19 @@ EXPERIMENT: dict[str, Any] = {
 }
 
 # A process that has imported what commands import, which takes them seconds, and forks for each command. It reads
-# [home, words, file for stdout, file for stderr] and says the child's pid, or reads a pid and says its exit status,
-# null while it runs.
+# [environment, words, file for stdout, file for stderr] and says the child's pid, or reads a pid and says its exit
+# status, null while it runs.
 FORKING = """
 import atexit, json, os, sys
-import platform.ls, platform.reproduce, platform.run, platform.sweep
+import platform.ls, platform.report, platform.reproduce, platform.run, platform.sweep
 import sweeps.prepare, sweeps.reproduce, sweeps.trials
 from platform._words import guarded
 
-def become(home, words, *files):
+def become(environment, words, *files):
     for number, file in enumerate([os.devnull, *files]):
         os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
-    os.environ["FEDTEXT_HOME"], sys.argv = home, words
+    os.environ.update(environment)
+    sys.argv = words
     try:
         status = guarded(getattr(platform, words[0]).main)()
     except SystemExit as ended:
@@ -111,7 +112,7 @@ class Forked:
         self._said = tempfile.TemporaryDirectory()
         self._files = [Path(self._said.name, name) for name in ("out", "err")]
         self.words, self.returncode = words, None
-        self.pid = int(_ask([str(home), list(words), *map(str, self._files)]))
+        self.pid = int(_ask([environment(home), list(words), *map(str, self._files)]))
 
     def poll(self) -> int | None:
         """The exit status, None while the command runs."""

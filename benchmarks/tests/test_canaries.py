@@ -23,7 +23,7 @@ def test_each_guarantee_and_mistake_has_a_row() -> None:
 
 
 def test_the_cost_of_a_round_is_beside_that_without() -> None:
-    without, with_ = canaries.cost(2)
+    without, with_ = canaries.cost(2, 100)
     assert without["times"]["median"] == 1
     assert with_["CPU s"]["min"] > 0
 

@@ -20,7 +20,7 @@ def test_an_epoch_on_real_texts(method: Method, stacks: bool, corpus: Callable[[
     data = real_data("fdu_mtl/fdu_mtl.parquet")
     real_data("imdb/imdb.parquet")
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 50}, "hidden": 32})
-    found = compare(method, config, corpus(data, 40, 3))
+    found = compare(method, config, corpus(data, 20, 2))
     assert found.keys() == {"cells", "native"} | ({"stacked"} if stacks else set())
     assert max(found.values()) < 1e-9
 

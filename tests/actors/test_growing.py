@@ -1,6 +1,7 @@
 """A sweep that runs while its cluster grows."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,16 @@ class Met(tune.Callback):
         self.found[trial.config["case"]] = result["met"]
 
 
+@pytest.fixture(scope="module")
+def started() -> Iterator[None]:
+    """A Ray for the tests of this file."""
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
 @pytest.mark.ray
+@pytest.mark.usefixtures("started")
 @pytest.mark.parametrize("searched", [False, True])
 @pytest.mark.parametrize(("then", "met"), [(1, False), (2, True)])
 def test_more_trials_run_at_the_same_time_once_there_is_room_for_them(
@@ -75,11 +85,7 @@ def test_more_trials_run_at_the_same_time_once_there_is_room_for_them(
     config = TuneConfig(search_alg=made, num_samples=len(CASES) if searched else 1)
     space = {} if searched else {"case": tune.grid_search(list(CASES))}
     seen = Met()
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
-        given = tune.with_resources(trainable, {"cpu": 1})
-        sweep._fit(given, space, config, [sweep.Growing(made, concurrent), seen], 0)
-    finally:
-        ray.shutdown()
+    given = tune.with_resources(trainable, {"cpu": 1})
+    sweep._fit(given, space, config, [sweep.Growing(made, concurrent), seen], 0)
     assert set(seen.found) == set(CASES)
     assert seen.found["a"] == met

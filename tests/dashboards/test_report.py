@@ -19,7 +19,7 @@ from fedtext.errors import UserError
 from sweeps.folder import RunFolder
 from sweeps.places import PLAN
 from sweeps.report import report
-from tests.commands import command
+from tests.commands import Forked
 from tests.loops import nonempty
 from tests.reported import BASE, PRIVATE, read, records, trained
 
@@ -288,13 +288,13 @@ def test_mistakes_are_one_sentence(at: Path, tmp_path: Path) -> None:
 
 
 def test_the_command_writes_the_tables_and_refuses_what_is_no_run(home: Path) -> None:
-    done = command(home, "report", str(home / "runs" / "small"))
+    done = Forked(home, "report", str(home / "runs" / "small")).wait()
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(r"\S*/report/report.html, and 18 files of tables in \S*/report/tables\n", done.stdout)
-    done = command(home, "report", "gone")
+    done = Forked(home, "report", "gone").wait()
     assert done.returncode == 2
     assert done.stderr.startswith("error: report: there is no run gone in ")
     assert done.stderr.count("\n") == 1
-    done = command(home, "report")
+    done = Forked(home, "report").wait()
     assert done.returncode == 2
     assert "the following arguments are required: SWEEP" in done.stderr

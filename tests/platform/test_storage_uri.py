@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import EXPERIMENT, command, environment, runs, states, undisturbed, write
+from tests.commands import EXPERIMENT, Forked, environment, runs, states, undisturbed, write
 from tests.loops import nonempty
 from tests.stores import SECRET, Store, object_store
 
@@ -31,13 +31,13 @@ def test_a_uri_that_cannot_be_used_is_one_sentence(store: Store, tmp_path: Path)
         store.uri("runs").replace("fedtext-tests", "no-such-bucket"): "storage: s3://no-such-bucket/runs",
         "s3:///runs": "names no bucket",
     }.items():
-        done = command(tmp_path, "run", str(file), f"storage={uri}")
+        done = Forked(tmp_path, "run", str(file), f"storage={uri}").wait()
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
         assert SECRET not in done.stdout + done.stderr
         assert not (tmp_path / "runs").exists()
-    done = command(tmp_path, "run", "--resume", store.uri("runs/none"))
+    done = Forked(tmp_path, "run", "--resume", store.uri("runs/none")).wait()
     assert (done.returncode, "there is no run at s3://fedtext-tests/runs/none" in done.stderr) == (2, True)
 
 

@@ -51,7 +51,7 @@ def test_a_sweep_from_file_to_mlflow(tmp_path: Path) -> None:
     for name in ("report.html", "tables/results.csv", "tables/results.tex", "tables/results.md"):
         assert (logged / name).read_bytes() == (report / name).read_bytes()
     written = (report / "report.html").read_bytes()
-    assert command(tmp_path, "report", "first").returncode == 0
+    assert Forked(tmp_path, "report", "first").wait().returncode == 0
     assert (report / "report.html").read_bytes() == written, "the folder alone gives the same page"
 
     files = {"clients.json", "experiment.yaml", "corpus.txt", "partition.svg", "model"}
