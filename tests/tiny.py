@@ -16,6 +16,7 @@ from fedtext.server.federation import Federation
 from fedtext.testing.runs import Recording, federated
 from fedtext.testing.tiny import (
     TRAINING,
+    configured,
     corpus,
     experiment,
     language_corpus,
@@ -29,6 +30,7 @@ __all__ = [
     "TWO",
     "Finished",
     "Recording",
+    "configured",
     "corpus",
     "experiment",
     "federation",

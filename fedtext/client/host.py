@@ -18,7 +18,7 @@ from fedtext.client.making import assembler_of, optimizer_of
 from fedtext.client.own_rows import OwnRows
 from fedtext.client.private import PrivateStates
 from fedtext.client.recent import dropped, kept_clients, movable
-from fedtext.client.texts import only_tests, order_of, texts_of, union_of
+from fedtext.client.texts import of_classes, only_tests, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.rows import with_all_rows, within
@@ -70,7 +70,7 @@ class Host:
         self.corpus, self.parts = corpus, (corpus.classes, corpus_clients or len(clients), corpus.features)
         participants = self.parts[1] + self.method.pooled
         self.noise = noise or noise_key(experiment, corpus.content, participants)
-        check_engine(experiment, self.device.type == "cuda")
+        check_engine(experiment, self.device.type != "cpu")
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
         self.ranks = Ranks.of(experiment.model, experiment.seed, participants)
@@ -128,7 +128,8 @@ class Host:
     def texts_of(self, client: int, split: str) -> Texts:
         """Return a split of a client's texts, prepared for the model. It is cached."""
         if (client, split) not in self.texts:
-            self.texts[client, split] = texts_of(self.experiment, self.clients[client], split)
+            made = texts_of(self.experiment, self.clients[client], split)
+            self.texts[client, split] = made if self.experiment.language else of_classes(made, self.parts[0])
         return self.texts[client, split]
 
     def stack(self, flat: NDArray[np.float32], members: Sequence[int]) -> Stack:

@@ -55,6 +55,22 @@ def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
     return Texts(tokens, rows, longest, as_sets=model.as_sets, task=data.id, counting=model.counting)
 
 
+def of_classes(texts: Texts, classes: int) -> Texts:
+    """Return texts whose labels are all classes: with others functions in C would write beside their memory.
+
+    Args:
+        texts: The texts.
+        classes: The number of classes.
+
+    Raises:
+        ValueError: The label of a text is none of them.
+    """
+    odd = texts.labels_N[(texts.labels_N < 0) | (texts.labels_N >= classes)]
+    if len(odd):
+        raise ValueError(f"the label of one of its texts is {odd[0]}, and there are {classes} classes, from 0 on")
+    return texts
+
+
 def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:
     """Return a client with all clients' test texts, or with a sample of them.
 

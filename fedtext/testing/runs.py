@@ -14,12 +14,13 @@ from fedtext.client.local_fleet import LocalFleet, population
 from fedtext.client.participants import stacks
 from fedtext.client.worker import Worker
 from fedtext.config.compatibility import problems
-from fedtext.config.engine import stack_size
+from fedtext.config.engine import choose_engine, stack_size, with_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Reply
 from fedtext.parameters import initial
+from fedtext.runtime.compiled import compile_problem
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
 from fedtext.server.method_state import MethodState
@@ -59,7 +60,9 @@ def experiment_with(parts: Mapping[str, Any], sections: Mapping[str, Any], langu
     Raises:
         AssertionError: The parts and the sections are not compatible.
     """
-    made = (tiny.language_model if language else tiny.experiment)(**sections).model_copy(update=dict(parts))
+    small = (tiny.language_model if language else tiny.experiment)(**sections).model_copy(update=dict(parts))
+    asked = with_engine(small, sections.get("training", {}).get("engine", "auto"))  # it depends on the parts
+    made = choose_engine(asked, False, compile_problem())
     problem = next(problems(made), "")
     expect(not problem, f"no experiment can be made with it ({problem}): pass other sections, such as training={{...}}")
     return made

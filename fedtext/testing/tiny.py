@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.layout import is_table
@@ -13,6 +14,7 @@ from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.runtime.compiled import compile_problem
 
 
 def token_set(rng: np.random.Generator, texts: int, low: int, high: int, longest: int = 9) -> TokenSet:
@@ -137,6 +139,11 @@ TRAINING = {"rounds": 2, "local_epochs": 2, "batch_size": 4, "optimizer": {"lr":
 
 
 def experiment(method: Any = "fedavg", **changes: Any) -> Experiment:
+    """Make the experiment of ``configured``, with the engine of a run on this machine's CPUs."""
+    return choose_engine(configured(method, **changes), False, compile_problem())
+
+
+def configured(method: Any = "fedavg", **changes: Any) -> Experiment:
     """Make an experiment of two rounds with a model of a few hundred parameters.
 
     Args:

@@ -51,7 +51,8 @@ def model(width: int, architecture: str = "bert") -> dict[str, Any]:
 def attacked(
     lengths: list[int], width: int, training: dict[str, Any] | None = None, audit: Any = None, **changes: Any
 ) -> tiny.Finished:
-    steps = ONE_STEP | {"batch_size": len(lengths), "optimizer": {"lr": 1.0, "momentum": 0}} | (training or {})
+    one = ONE_STEP | {"batch_size": len(lengths), "engine": "reference"}
+    steps = one | {"optimizer": {"lr": 1.0, "momentum": 0}} | (training or {})
     sections = {"model": model(width), "training": steps} | changes
     return finished(corpus(lengths, seed=3), [{"span_inversion": audit or {}}], **sections)
 

@@ -76,7 +76,7 @@ def test_with_a_vocabulary_of_its_own_a_client_begins_with_unk_as_zeros() -> Non
 def test_the_engine_decides_how_batches_are_read() -> None:
     def training(engine: str, **changes: Any) -> tuple[int | None, bool, str]:
         rounds = tiny.TRAINING | {"engine": engine, "stack": 1}
-        worker, _ = hosting(tiny.experiment(training=rounds, **changes))
+        worker, _ = hosting(tiny.configured(training=rounds, **changes))
         assert worker.evaluating == replace(worker.training, cut=False)
         return worker.training.directions, worker.training.cut, worker.training.engine
 

@@ -137,7 +137,7 @@ def test_the_source_is_part_of_what_names_a_run_and_no_path_is(tmp_path: Path) -
 
 
 def test_without_plug_ins_noise_is_drawn_as_ever() -> None:
-    noisy = tiny.experiment("kteps", uplink=[{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}])
+    noisy = tiny.configured("kteps", uplink=[{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}])
     assert released(noisy, "tiny", 3) == "91c2fe7e1bad3f2da5be6710701b0768ee64111ac1922a616c510dd6b08245bf"
 
 

@@ -110,9 +110,11 @@ def test_mmd_by_hand_and_of_features_that_did_not_move() -> None:
 
 @pytest.mark.parametrize("model", [{}, {"dropout": 0.3}, {"name": "bag"}])
 def test_fedmmd_without_its_weight_is_fedavg(model: dict[str, Any]) -> None:
-    model = {"embedding": {"dim": 5}} | model
-    expected = tiny.Finished("fedavg", model=model)
-    made = tiny.Finished({"name": "fedmmd", "lambda": 0}, model=model)
+    """With an engine that records the steps of both methods, and computes neither in one function."""
+    engine = "reference" if model.get("name") == "bag" else "cells"
+    sections = {"model": {"embedding": {"dim": 5}} | model, "training": tiny.TRAINING | {"engine": engine}}
+    expected = tiny.Finished("fedavg", **sections)
+    made = tiny.Finished({"name": "fedmmd", "lambda": 0}, **sections)
     assert np.array_equal(made.flat, expected.flat)
     assert made.rows[-1].clients == expected.rows[-1].clients
-    assert not np.array_equal(tiny.Finished("fedmmd", model=model).flat, expected.flat)
+    assert not np.array_equal(tiny.Finished("fedmmd", **sections).flat, expected.flat)

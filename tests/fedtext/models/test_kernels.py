@@ -79,7 +79,7 @@ def test_a_packing_says_where_steps_begin_and_where_blocks_end() -> None:
 
 
 def test_auto_does_not_take_them_and_stacks_are_those_of_cells() -> None:
-    triton, auto = (tiny.experiment("kteps", training={"engine": engine}) for engine in ("triton", "auto"))
+    triton, auto = (tiny.configured("kteps", training={"engine": engine}) for engine in ("triton", "auto"))
     assert (triton.engine, auto.engine) == ("triton", "cells")
     assert engine_reason(triton) == "engine triton: the steps of a bigru in one kernel, equal to torch's to rounding"
     assert stack_size(triton, 1000) == stack_size(auto, 1000)
@@ -106,14 +106,14 @@ def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="Triton is not installed here"):
         check_engine(experiment, gpu=True)
-    check_engine(tiny.experiment(), gpu=False)
+    check_engine(tiny.configured(), gpu=False)
     with pytest.raises(UserError, match="tf32 is about a GPU's products, but clients would be trained on the CPU"):
-        check_engine(tiny.experiment(training={"tf32": True}), gpu=False)
-    check_engine(tiny.experiment(training={"tf32": True}), gpu=True)
+        check_engine(tiny.configured(training={"tf32": True}), gpu=False)
+    check_engine(tiny.configured(training={"tf32": True}), gpu=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     with pytest.raises(UserError, match=r"training\.tf32: Tesla T4 does not support it"):
-        check_engine(tiny.experiment(training={"tf32": True}), gpu=True)
+        check_engine(tiny.configured(training={"tf32": True}), gpu=True)
     with pytest.raises(ValueError, match="the engine triton does not use TF32"):
         tiny.experiment(training={"engine": "triton", "tf32": True})

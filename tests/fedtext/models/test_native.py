@@ -148,7 +148,7 @@ def test_saturated_gates_are_those_of_torch() -> None:
 
 
 def test_auto_is_native_where_it_can_be_and_says_why_not(caplog: pytest.LogCaptureFixture) -> None:
-    auto, bag, other = (tiny.experiment(model=model) for model in ("bigru", "bag", SCRATCH | {"attention": "eager"}))
+    auto, bag, other = (tiny.configured(model=model) for model in ("bigru", "bag", SCRATCH | {"attention": "eager"}))
     chosen = choose_engine(auto, gpu=False, problem="")
     assert chosen.engine == "native"
     assert engine_reason(chosen) == "engine native: the steps of a bigru in C, equal to torch's to rounding"

@@ -177,7 +177,7 @@ def test_rounds_in_bfloat16_stay_near_exact_ones() -> None:
 
 
 def test_its_engine_and_stack_say_why() -> None:
-    experiment = tiny.experiment(model=SCRATCH)
+    experiment = tiny.configured(model=SCRATCH)
     assert engine_reason(experiment) == "engine reference: the layers of torch"
     chosen = choose_engine(experiment, gpu=False, problem="")
     assert engine_reason(chosen) == "engine native: the attention of a transformer in C, equal to torch's to rounding"

@@ -10,6 +10,7 @@ import torch
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.client.worker import Worker
+from fedtext.config.engine import with_engine
 from fedtext.evaluation import classes, words
 from fedtext.layout import Layout
 from fedtext.parameters import initial
@@ -25,8 +26,14 @@ CORPUS = tiny.corpus(2, 7)
 READ = {"personalize": {"steps": 2}, "union": {"texts": 5}}
 
 
+def on_any(experiment: Any) -> Any:
+    """The experiment with an engine for all devices."""
+    return with_engine(experiment, "cells") if experiment.engine == "native" else experiment
+
+
 def run(experiment: Any, corpus: Any, device: str) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """The last parameters of all rounds, and what was read in them."""
+    experiment = on_any(experiment)
     federation = tiny.federation(experiment, corpus, partial(LocalFleet, device=device))
     rows = list(federation.run())
     return federation.flat, [{k: v for k, v in record.metrics.items() if "seconds" not in k} for record in rows]
@@ -98,6 +105,7 @@ def test_torchs_own_layers_do_too(experiment: Any) -> None:
 
 def waits(experiment: Any, corpus: Any, members: list[int]) -> tuple[int, int]:
     """How often a client's turn waits for the device, and reading its test texts, once all is in place."""
+    experiment = on_any(experiment)
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     with Elsewhere() as device:
@@ -132,7 +140,7 @@ def test_no_batch_waits_for_the_device(model: Any, monkeypatch: pytest.MonkeyPat
 
 def test_what_the_server_sends_goes_to_the_device_once_a_round() -> None:
     """Each call of an actor has an array of its own, over the same memory for as long as it is the same round."""
-    experiment, corpus = tiny.experiment(evaluation={"personalize": None}), tiny.corpus(2)
+    experiment, corpus = on_any(tiny.experiment(evaluation={"personalize": None})), tiny.corpus(2)
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     other = flat + np.float32(0.5)

@@ -51,5 +51,5 @@ def test_clients_train_and_are_read_with_what_is_asked(monkeypatch: pytest.Monke
 
     for name in seen:
         watched(name)
-    tiny.Finished("fedavg", training={"rounds": 1})
+    tiny.Finished("fedavg", training={"rounds": 1, "engine": "cells"})  # which asks for the loss
     assert seen == {"loss": {False}, "probabilities": {False}}

@@ -110,7 +110,7 @@ def test_other_coefficients_are_another_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_independent_noise_keeps_its_name_in_digests() -> None:
-    plain = tiny.experiment(
+    plain = tiny.configured(
         uplink=["clip"], server={"weights": "uniform", "noise": {"multiplier": 1.5}}, wire={"rows": "all"}
     )
     named = plain.model_copy(update={"server": correlated("independent").server})

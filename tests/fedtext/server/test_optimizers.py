@@ -212,10 +212,10 @@ def test_what_is_computed_as_before_has_the_name_of_before() -> None:
     """Keys that have been added since are in no name while they are at the values with which nothing changes. A change
     of either name refuses every earlier run."""
     lora = SCRATCH | {"adapter": {"lora": {}}}
-    names = [fingerprint(tiny.experiment(**changes), "content", 2) for changes in ({}, {"model": lora})]
+    names = [fingerprint(tiny.configured(**changes), "content", 2) for changes in ({}, {"model": lora})]
     assert names == ["25fb82bf5b3da468", "fa287c2cb7a6b9c3"]
     other = SCRATCH | {"adapter": {"lora": {"lr_ratio": 8}}}
-    assert fingerprint(tiny.experiment(model=other), "content", 2) not in names
+    assert fingerprint(tiny.configured(model=other), "content", 2) not in names
 
 
 @pytest.mark.parametrize(

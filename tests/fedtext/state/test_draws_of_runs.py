@@ -271,10 +271,10 @@ def test_everything_else_stays_a_function_of_the_seed() -> None:
 def test_names_of_runs_are_those_of_before_and_another_aggregation_changes_them() -> None:
     """The literal digests are of the version that had no key ``server.aggregation``; noise is drawn from them."""
     noisy = {"uplink": [{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 0.1}}]}
-    plain = tiny.experiment(**noisy)
+    plain = tiny.configured(**noisy)
     assert released(plain, "content", 4) == "4cbaed4a88398699862bad00fa5cf4e824a512bcc4befab517e6b0f644c7ed8f"
     assert fingerprint(plain, "content", 4) == "a643d98fcd6d2bf2"
-    others = [tiny.experiment(**noisy, server={"aggregation": name}) for name in ("mean", "median", "krum")]
+    others = [tiny.configured(**noisy, server={"aggregation": name}) for name in ("mean", "median", "krum")]
     assert len({released(one, "content", 4) for one in (plain, *others)}) == 4
-    written = tiny.experiment(**noisy, server={"aggregation": "auto"})
+    written = tiny.configured(**noisy, server={"aggregation": "auto"})
     assert released(written, "content", 4) == released(plain, "content", 4)

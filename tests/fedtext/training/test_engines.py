@@ -205,5 +205,5 @@ def test_dropout_strikes_in_training_only_and_follows_the_seed(engine: str) -> N
 
 
 def test_auto_takes_cells_where_nothing_is_known_of_the_machine() -> None:
-    assert tiny.experiment().engine == "cells"
-    assert tiny.experiment(training={"engine": "reference"}).engine == "reference"
+    assert tiny.configured().engine == "cells"
+    assert tiny.configured(training={"engine": "reference"}).engine == "reference"

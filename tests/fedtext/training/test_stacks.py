@@ -44,7 +44,7 @@ from tests.loops import nonempty
     ],
 )
 def test_auto_says_what_it_chose_and_why(changes: dict, clients: int, size: int, why: str) -> None:
-    found, sentence = stack_size(tiny.experiment(**({"method": "kteps"} | changes)), clients)
+    found, sentence = stack_size(tiny.configured(**({"method": "kteps"} | changes)), clients)
     assert found == size
     assert why in sentence
 
@@ -70,10 +70,10 @@ def test_stacks_are_blocks_of_ids_whoever_is_away() -> None:
 Setup = tuple[Corpus, np.ndarray, Callable[[], Worker]]
 
 
-def kteps(clients: int, stack: int, **optimizer: Any) -> Setup:
+def kteps(clients: int, stack: int, engine: str = "auto", **optimizer: Any) -> Setup:
     """A corpus, the parameters its clients receive, and who makes a worker that hosts them all."""
-    corpus = tiny.corpus(clients)
-    training = tiny.TRAINING | {"stack": stack, "optimizer": tiny.TRAINING["optimizer"] | optimizer}
+    corpus, asked = tiny.corpus(clients), {"stack": stack, "engine": engine}
+    training = tiny.TRAINING | asked | {"optimizer": tiny.TRAINING["optimizer"] | optimizer}
     experiment = tiny.experiment("kteps", training=training)
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
@@ -116,7 +116,7 @@ def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkey
 
 
 def test_a_loss_that_only_fails_in_a_stack_is_an_error_not_a_slower_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, flat, host = kteps(clients=2, stack=2)
+    _, flat, host = kteps(clients=2, stack=2, engine="cells")
     worker, original = host(), KTEPS.loss
 
     def loss(method: object, model: object, received: object, batch: object) -> dict:
@@ -148,8 +148,9 @@ def test_a_client_has_its_share_of_its_stacks_time_and_its_own(clients: int, mon
 def test_one_client_that_fails_does_not_take_its_stack_along() -> None:
     corpus, flat, host = kteps(clients=3, stack=3)
     worker = host()
-    corpus.clients[1].train.labels_N[0] = 9  # no such class: its loss raises
+    corpus.clients[1].train.labels_N[0] = 9
     replies = worker.train(flat, 1, [0, 1, 2])
+    assert replies[1].error == "ValueError: the label of one of its texts is 9, and there are 2 classes, from 0 on"
     assert [bool(reply.error) for reply in replies] == [False, True, False]
     alone = host().train(flat, 1, [2])[0]
     assert np.array_equal(replies[2].payload, alone.payload)
