@@ -208,14 +208,14 @@ def final(**changes: Any) -> tuple[bytes, list[Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("engine", ["reference", "auto"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains_a_bag_with_own_rows_or_all(method: str) -> None:
-    before, scores, after = final(method=method)
+def test_every_method_trains_a_bag_with_own_rows_or_all(method: str, engine: str) -> None:
+    training = tiny.TRAINING | {"engine": engine}
+    before, scores, after = final(method=method, training=training)
     assert (before == after) == (method == "local_only")
     assert len(scores[-1]) == 3
-    engines = ({"training": tiny.TRAINING | {"engine": engine}} for engine in ("reference", "auto"))
-    for changes in ({"wire": {"rows": "all"}}, *engines):
-        assert final(method=method, **changes) == (before, scores, after)
+    assert final(method=method, training=training, wire={"rows": "all"}) == (before, scores, after)
 
 
 def test_dropout_of_a_bag_strikes_in_training_only_and_follows_the_seed() -> None:
