@@ -131,6 +131,7 @@ def overhead(quick: bool) -> list[dict[str, Any]]:
         (f"kteps 16 x {texts:,}", REAL, 16, texts, 50_000, 8),
         ("tiny, 100 clients", TINY, 100, 1, 50, 1),
         ("tiny, 1,000 clients", TINY, 1000, 1, 50, 1),
+        ("tiny, 1,000 clients, stacks", TINY, 1000, 1, 50, "auto"),
     ]
     for name, model, clients, texts, vocabulary, stack in cases:
         corpus = synthetic.corpus(clients, texts, vocabulary, 10 if clients >= 100 else 200)
