@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -53,7 +53,6 @@ class Worker(Host):
 
     secure: SecureClients | None = None
     population: Population | None = None
-    _own_in: tuple[int, Sequence[str]] = 0, ()  # a round, and what `_own` returned for it
 
     @cached_property
     def uplink(self) -> Uplink:
@@ -230,18 +229,21 @@ class Worker(Host):
         theirs = {STATE + name: tensor for name, tensor in _arrays(state).items()}
         if not all(map(finite, theirs.values())):
             raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
-        kept = {name: parameters[name].numpy().copy() for name in self._own(round_)}
+        kept = {name: parameters[name].numpy().copy() for name in self.own_after(round_)}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept | theirs
 
-    def _own(self, round_: int) -> Sequence[str]:
-        """Return the names of the parameters that stay with clients after a round."""
-        if self._own_in[0] != round_:  # every client of a round asks
-            sent, mirrors, fixes = self.uplink.sent_in(round_), self.method.mirrors, self.experiment.model.fixes
-            names = self.workspaces.layout.shapes
-            self._own_in = round_, [n for n in names if not (n in sent or mirrors(n) or fixes(n))]
-        return self._own_in[1]
+    @cached_property
+    def own_after(self) -> Callable[[int], Sequence[str]]:
+        """Returns the names of the parameters that stay with clients after a round."""
+        mirrors, fixes = self.method.mirrors, self.experiment.model.fixes
+
+        def names(round_: int) -> Sequence[str]:
+            sent = self.uplink.sent_in(round_)
+            return [n for n in self.workspaces.layout.shapes if not (n in sent or mirrors(n) or fixes(n))]
+
+        return lru_cache(maxsize=1)(names)  # every client of a round asks
 
     def evaluate(
         self,

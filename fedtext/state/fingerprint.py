@@ -16,19 +16,16 @@ from fedtext.text.pretrained import identity
 # continued, and noise is different.
 RESULTS = 1
 
-# Increased whenever noise of the server from a secret key is rounded in another way: a round that is repeated would be
-# released with the same draws in another size, and the difference of both releases would cancel them.
-ROUNDING = 2
-
-# Increased whenever model causal gives other results: its layers are computed for the tokens alone.
-CAUSAL = 2
-
-# Increased whenever stacks of engine native give other results: a recurrent classifier's step is computed in C.
-STACKED = 1
-
-# Increased whenever a transformer gives other results with engine native in bfloat16: products have rows of zeros at
-# the end, for which dropout makes draws too.
-FILLED = 1
+# As RESULTS, for the experiments alone that compute in this way (see `_ways`).
+VERSIONS = {
+    # Noise of the server from a secret key. Were it rounded in another way, a round that is repeated would be released
+    # with the same draws in another size, and the difference of both releases would cancel them.
+    "rounding": 2,
+    "causal": 2,  # the model of this name: its layers are computed for the tokens alone
+    "stacked": 1,  # stacks with engine native: a recurrent classifier's step is computed in C
+    # Transformers with engine native in bfloat16: products have rows of zeros at the end, for which dropout draws too.
+    "filled": 1,
+}
 
 # The results of a run depend on these parts of an experiment only.
 SCIENCE = {
@@ -169,20 +166,24 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
 def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts = named(experiment, SCIENCE)
     parts["wire"].pop("shuffle", None)  # sums do not depend on order
-    if experiment.server.noise and experiment.privacy.noise == "secret" and not is_distributed(experiment):
-        parts["rounding"] = ROUNDING
-    if experiment.model.name == "causal":
-        parts["causal"] = CAUSAL
-    stack, native = stack_size(experiment, clients)[0], experiment.engine == "native"
-    if native and stack > 1:
-        parts["stacked"] = STACKED
-    if native and getattr(experiment.model, "precision", "float32") == "bfloat16":
-        parts["filled"] = FILLED
+    stack = stack_size(experiment, clients)[0]
+    parts |= {name: VERSIONS[name] for name, used in _ways(experiment, stack).items() if used}
     parts["training"] |= {"engine": experiment.engine, "stack": stack}
     parts = _identified(parts)
     if experiment.all_plugins:
         parts["plugins"] = sorted(plugin.digest for plugin in experiment.all_plugins)
     return parts
+
+
+def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
+    """Return whether an experiment computes in each of the ways of ``VERSIONS``."""
+    native, secret = experiment.engine == "native", experiment.privacy.noise == "secret"
+    return {
+        "rounding": bool(experiment.server.noise) and secret and not is_distributed(experiment),
+        "causal": experiment.model.name == "causal",
+        "stacked": native and stack > 1,
+        "filled": native and getattr(experiment.model, "precision", "float32") == "bfloat16",
+    }
 
 
 def _digest(parts: Any) -> str:

@@ -77,9 +77,15 @@ def epoch(
     cells, directions = engine != "reference", 2 if config.name.startswith("bi") else 1
     shortcut = cells and not method.reads_table
     assembler = Assembler(directions if cells else None, shortcut, CPU, engine)
-    rates = {name: config.lr_scale(name) for name in stack.layout.shapes}
-    asked = optimizer, stack, optimizer.lr, shortcut, None, method.task_of, engine == "native", rates
-    local = LocalOptimizer(*asked)
+    local = LocalOptimizer(
+        optimizer,
+        stack,
+        optimizer.lr,
+        cut=shortcut,
+        task_of=method.task_of,
+        native=engine == "native",
+        scales={name: config.lr_scale(name) for name in stack.layout.shapes},
+    )
     work = []
     for each, client in zip(texts, clients, strict=True):
         how = 8, 1, 0, 1, client.rows

@@ -128,7 +128,8 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         optimizer: The optimizer, with the parameters of the clients.
         work: The batches of each client, in the order of the optimizer's stack.
     """
-    if not problem.network.training:  # to tell all modules takes as long as a step of a small network
+    # To tell every module takes as long as a step of a small network; to ask takes less.
+    if not all(module.training for module in problem.network.modules()):
         problem.network.train()
     outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()
     seen: _Seen = {}  # added up at the end, so that no step waits for the device

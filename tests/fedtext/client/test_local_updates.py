@@ -98,6 +98,21 @@ def test_a_client_whose_training_diverges_fails_alone_and_keeps_what_it_had() ->
     assert np.isnan(worker.private[1][name]).all()
 
 
+def test_a_part_of_the_network_that_a_loss_left_in_evaluation_trains_in_the_next_local_update() -> None:
+    """As a plug-in's loss may, which reads a part without dropout."""
+    experiment = tiny.experiment(model={"embedding": {"dim": 5}, "hidden": 4, "dropout": 0.5})
+    sent = []
+    for left in nonempty((False, True)):
+        worker, flat = hosting(experiment)
+        if left:
+            drops = [module for module in worker.network.modules() if isinstance(module, torch.nn.Dropout)]
+            for module in nonempty(drops):
+                module.eval()
+        (reply,) = worker.train(flat, 1, [0])
+        sent.append(reply.payload.tobytes())
+    assert sent[0] == sent[1]
+
+
 def test_a_stack_that_fails_is_tried_client_by_client_and_a_client_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, flat = hosting(tiny.experiment())
     attempts = []

@@ -17,7 +17,7 @@ from fedtext.ledger.central import errors, strategy, with_coefficients
 from fedtext.matrix_noise import Banded
 from fedtext.server.noise import ServerNoise, add_noise, deviation, expected, noise_errors
 from fedtext.state.checkpoint import OtherRunError, coefficients
-from fedtext.state.fingerprint import fingerprint, fixed_length, released
+from fedtext.state.fingerprint import VERSIONS, fingerprint, fixed_length, released
 from fedtext.state.noise_key import NoiseKey
 from fedtext.testing.runs import check_run, final
 from tests import tiny
@@ -283,6 +283,6 @@ def test_a_run_with_a_secret_key_that_rounded_otherwise_is_not_continued(monkeyp
         made = correlated("blt", privacy="secret" if secret else "reproducible")
         now = [digest(made, "content", 4) for digest in (fingerprint, released)]
         with monkeypatch.context() as before:
-            before.setattr("fedtext.state.fingerprint.ROUNDING", 1)
+            before.setitem(VERSIONS, "rounding", 1)
             then = [digest(made, "content", 4) for digest in (fingerprint, released)]
         assert all(a != b for a, b in zip(now, then, strict=True)) if secret else now == then

@@ -19,7 +19,7 @@ from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
 from fedtext.server.optimizers import Moments, step
 from fedtext.state.checkpoint import MOMENTS, Checkpoints
-from fedtext.state.fingerprint import fingerprint
+from fedtext.state.fingerprint import VERSIONS, fingerprint
 from tests import tiny
 from tests.checkpoints import SCRATCH
 
@@ -235,7 +235,7 @@ def test_what_is_computed_in_another_way_has_another_name(
     training = changes.get("training", tiny.TRAINING) | {"engine": engine}
     made, names = tiny.experiment(**(changes | {"training": training})), set()
     for version in (1, 2):
-        for mark in ("STACKED", "FILLED"):
-            monkeypatch.setattr(f"fedtext.state.fingerprint.{mark}", version)
+        for way in ("stacked", "filled"):
+            monkeypatch.setitem(VERSIONS, way, version)
         names.add(fingerprint(made, "content", 2))
     assert len(names) == 1 + marked
