@@ -97,7 +97,9 @@ def findings(sweep: Sweep) -> list[str]:
     for row in named:
         if one := apart.get(row.id):
             said.append(_sentence(one, of))
-    if others and max(one.seeds for one in apart.values()) < 2:
+    if others and not apart:
+        said.append("No other trial has its seed: there are no paired differences.")
+    elif others and max(one.seeds for one in apart.values()) < 2:
         said.append("One seed: no spread is known and nothing can be tested.")
     return said
 

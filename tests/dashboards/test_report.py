@@ -26,7 +26,7 @@ from tests.reported import BASE, PRIVATE, read, records, trained
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of runs: whole, with mechanisms, broken off, and one that is a single run."""
+    """Folders of runs: whole, with mechanisms, broken off, of one run, and with the seed in its space."""
     home = tmp_path_factory.mktemp("reports")
     trained(home / "runs" / "small", BASE)
     trained(home / "runs" / "private", PRIVATE)
@@ -34,6 +34,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained(home / "runs" / "broken", BASE, failed=["01-fedavg-seed1"], left=left)
     alone = {key: value for key, value in BASE.items() if key not in ("space", "baselines", "seeds")}
     trained(home / "runs" / "one", alone, command="run")
+    trained(home / "runs" / "seeds", alone | {"space": {"seed": {"grid": [0, 1]}}})
     return home
 
 
@@ -133,6 +134,12 @@ def test_findings_name_the_best_case_the_next_one_and_the_baselines(at: Path) ->
     assert findings(read(at / "one"))[0].startswith("kteps reached Ap_val: ")
     empty = replace(read(at / "one"), outcomes={})
     assert findings(empty) == ["No trial of the space has ended with Ap_val, so that nothing can be compared yet."]
+
+
+def test_trials_without_a_common_seed_are_reported_without_paired_differences(at: Path) -> None:
+    files = report("seeds")
+    assert all(file.is_file() for file in nonempty(files))
+    assert findings(read(at / "seeds"))[-1] == "No other trial has its seed: there are no paired differences."
 
 
 def test_a_sweep_that_has_not_ended_is_reported_as_far_as_it_has_come(at: Path) -> None:

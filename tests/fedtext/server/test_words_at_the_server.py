@@ -92,17 +92,26 @@ def all_audits(method: str, uplink: str) -> tuple[Any, ...]:
 SPANS = ({"span_inversion": CHECKED["span_inversion"]},)  # of another model than the others
 
 
+def case(method: str, uplink: str, audits: tuple[Any, ...], attack: str = "") -> Any:
+    """A combination. Those of FedAvg, and each method without mechanisms and attacks, are tested always."""
+    parts = [method, uplink, *(["audits"] if audits else []), *([attack] if attack else [])]
+    always = method == "fedavg" or (uplink == "plain" and not attack)
+    return pytest.param(
+        asked(method, uplink, audits, attack), id="-".join(parts), marks=() if always else pytest.mark.slow
+    )
+
+
 # With audits a run sends and keeps what it does without them, and more.
 CASES = [
-    pytest.param(asked(*case), id="-".join([*case[:2], *(["audits"] if case[2] else []), *case[3:]]))
-    for case in (
+    case(*parts)
+    for parts in (
         *((m, u, ()) for m in METHODS for u in UPLINKS if u == "plain" or not all_audits(m, u)),
         *(c for m in METHODS for u in UPLINKS for c in [(m, u, all_audits(m, u))] if c[2]),
         *((m, u, SPANS) for m in METHODS for u in UPLINKS),
         *((m, "plain", (), a) for m in METHODS for a in ATTACKS),
         *(("fedavg", u, all_audits("fedavg", u), a) for u in UPLINKS for a in ATTACKS),
     )
-    if case[0] != "pooled" and fits(**asked(*case))  # pooled has all texts in one place
+    if parts[0] != "pooled" and fits(**asked(*parts))  # pooled has all texts in one place
 ]
 
 
@@ -176,8 +185,8 @@ def test_no_text_is_in_what_the_server_holds_receives_and_writes(changes: dict[s
     assert found - asked_for == (set() if own else {SHARED})
 
 
-def test_every_part_is_among_the_cases() -> None:
-    given = [case.values[0] for case in CASES]
+def test_every_part_is_among_the_cases_that_are_always_tested() -> None:
+    given = [one.values[0] for one in CASES if not one.marks]
     assert {one["method"] for one in given} == set(METHODS) - {"pooled"}
     assert {name for one in given for step in one.get("uplink", []) for name in step} == set(MECHANISMS)
     assert {name for one in given for audit in one.get("audits", []) for name in audit} == set(AUDITS) - {"exposure"}
