@@ -1,8 +1,8 @@
 """Overhead of the platform over the training itself, and its scaling.
 
   overhead   CPU and wall time of rounds through Ray (server, client actors, wire, aggregation) over the bare loop: the
-             same engine on the same batches in as many processes, without Ray, wire or server. Two workloads: KTEPS on
-             16 clients x 1,600 texts, and clients with a tiny local update.
+             same engine on the same batches in as many processes, without Ray, wire or server. Workloads: KTEPS on
+             16 clients x 1,600 texts, and 100 and 1,000 clients with a tiny local update, one by one and in stacks.
   scaling    seconds and memory per round by clients (10, 100, 1,000), actors (1, 2) and model size
   transport  broadcast of a 44 MB model to an actor and its update back
 

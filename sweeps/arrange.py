@@ -230,7 +230,7 @@ def _plans(
             made[alike] = placement.plan(resources, clients, nodes, stack, max(1, left), concurrent, alike[-1])
         plans[case.id] = made[alike]
         if not plans[case.id].gpus:  # with GPUs each actor checks those it has
-            check_engine(case.experiment, gpu=False)
+            check_engine(case.experiment, "cpu")
     return plans
 
 

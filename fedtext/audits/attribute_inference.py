@@ -68,7 +68,7 @@ class AttributeInference(Audit):
         if local.round != local.known.experiment.training.rounds:
             return None
         rows = np.array([words.rows[word] for word in dict.fromkeys(self.words) if word in words.rows], np.int64)
-        return Attribute(self, replace(local, trained={}), rows)
+        return Attribute(self, replace(local, trained={}), rows, words.digits)
 
     def blind(self, vocabulary: list[str]) -> str:
         if set(self.words) & set(vocabulary):
@@ -105,6 +105,7 @@ class Attribute(Observation):
         audit: The audit.
         local: The local update; None after the attack.
         rows: Rows of the attribute's words.
+        digits_V: Which words have a digit in them.
         client: Name of the client.
         values: The metrics.
         why: Why nothing could be learned, as a sentence; empty if something could.
@@ -113,6 +114,7 @@ class Attribute(Observation):
     audit: AttributeInference
     local: LocalUpdate | None
     rows: Ints
+    digits_V: NDArray[np.bool_]
     client: str = ""
     values: dict[str, float] = field(default_factory=dict)
     why: str = ""
@@ -142,6 +144,7 @@ class Attribute(Observation):
             frozenset(local.update.tensors),
             local.update.rows is not None,
             self.audit.steps,
+            self.digits_V,
         )
         sketch = Sketch(known.experiment.seed, self.rows)
         count = min(len(own), self.audit.texts)

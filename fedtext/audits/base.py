@@ -126,6 +126,7 @@ class Known:
         tests: With vocabularies of the clients' own, returns a client's test texts in rows of all clients' words.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source have.
         population: What the attacker has of the population; None unless an audit ``simulates``.
+        multiplier: The noise multiplier of ``training.dp_sgd``; 0 without it.
     """
 
     experiment: "Setting"
@@ -136,6 +137,7 @@ class Known:
     tests: Callable[[int], ClientData] | None = None
     public_SV: NDArray[np.bool_] | None = None
     population: Population | None = None
+    multiplier: float = 0.0
 
     @cached_property
     def network(self) -> nn.Module:

@@ -72,12 +72,12 @@ def step_weight(experiment: "Setting", texts: int) -> float:
 def rescaled(local: "LocalUpdate") -> bool:
     """Whether the received update may have been multiplied by an unknown factor between 0 and 1.
 
-    This is the case behind a mechanism that clips, or if SGD's gradients are clipped. An attack that did not fit the
-    factor would mistake it for protection.
+    This is the case behind a mechanism that clips, or if gradients are clipped before the steps of SGD, or for each
+    text (``training.dp_sgd``). An attack that did not fit the factor would mistake it for protection.
     """
     experiment = local.known.experiment
     uplink, optimizer = experiment.uplink, experiment.training.optimizer
-    if isinstance(optimizer, SGD) and optimizer.clip_norm is not None:
+    if isinstance(optimizer, SGD) and (optimizer.clip_norm is not None or experiment.training.dp_sgd):
         return True
     return any(part.rescales(dict(local.update.tensors) if part is uplink[-1] else None) for part in uplink)
 

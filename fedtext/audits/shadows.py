@@ -1,25 +1,30 @@
 """Local updates that an attacker simulates with texts of its own, to learn what updates look like.
 
-Legend: B texts of a batch, R rows of the table of the texts' owner, D embedding, F features.
+Legend: V vocabulary, R rows of the table of the texts' owner, N texts, F features.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.audits.base import Known, Setting, State
-from fedtext.audits.gradients import last_phase, rate_scale
+from fedtext.audits.base import Known, State
+from fedtext.audits.gradients import last_phase
 from fedtext.corpora.types import ClientData
-from fedtext.layout import TABLE, is_table
+from fedtext.layout import TABLE, Layout, is_table
 from fedtext.mechanisms.base import Tensors, steps
-from fedtext.methods.base import Model
 from fedtext.models.packing import Ints
+from fedtext.seeding import torch_scope
 from fedtext.training.batches import Assembler, Texts
-from fedtext.training.config import SGD, AdamW
+from fedtext.training.examples import ExampleNoise
+from fedtext.training.local import Problem, Work, train
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.phases import moving, moving_rows
+from fedtext.training.stack import Stack, Workspace
 
 _PLAIN = Assembler(None, False, torch.device("cpu"))
 _BUCKETS = 64  # features of a tensor
@@ -27,10 +32,9 @@ _BUCKETS = 64  # features of a tensor
 
 @dataclass(frozen=True)
 class LocalSimulation:
-    """Simulates local updates on texts of one client's split.
+    """Simulates local updates on texts of one client's split, by the steps that clients take.
 
-    Dropout, hooks of the method, and phases before the last one are left out, and private parameters have their initial
-    values.
+    Hooks of the method and phases before the last one are left out, and private parameters have their initial values.
 
     Attributes:
         known: What the attacker knows.
@@ -40,6 +44,7 @@ class LocalSimulation:
         names: Names of the tensors of an update.
         own_rows: Whether an update has only the rows of its texts' words.
         most: Largest number of steps that are simulated.
+        digits_V: Which words have a digit in them.
     """
 
     known: Known
@@ -49,22 +54,21 @@ class LocalSimulation:
     names: frozenset[str]
     own_rows: bool
     most: int
+    digits_V: NDArray[np.bool_]
 
     def update(self, chosen: Ints, rng: np.random.Generator) -> tuple[Tensors, NDArray[np.int32] | None]:
         """Return the update of a client with these texts, as the server decodes it, and its rows of the table.
 
         Args:
             chosen: Indices of the texts.
-            rng: Source of the batches, and of what mechanisms draw.
+            rng: Source of the batches, of dropout and noise, and of what mechanisms draw.
         """
-        start = self.known.parameters(self.received, self.data.rows_R)
-        after = self._trained(start, chosen, rng)
-        held = np.unique(np.concatenate([self.texts.padded_NT[n, : self.texts.lengths_N[n]] for n in chosen]))
+        after, held = self._trained(chosen, rng), self._held(chosen)
         rows = self.data.rows_R[held]
-        received = {name: self.received[name] for name in self.names & start.keys()}
-        delta: Tensors = {name: (after[name] - start[name]).numpy() for name in sorted(received) if not is_table(name)}
+        received = {name: self.received[name] for name in self.names & self._start.keys()}
+        delta: Tensors = {n: (after[n] - self._start[n]).numpy() for n in sorted(received) if not is_table(n)}
         if TABLE in received:
-            changed = (after[TABLE] - start[TABLE]).numpy()[held]
+            changed = (after[TABLE] - self._start[TABLE]).numpy()[held]
             if self.own_rows:
                 delta[TABLE], received[TABLE] = changed, received[TABLE][rows]
             else:
@@ -72,30 +76,66 @@ class LocalSimulation:
                 delta[TABLE][rows] = changed
         return self._sent(delta, received, rng), rows if self.own_rows and TABLE in received else None
 
-    def _trained(self, start: Mapping[str, Tensor], chosen: Ints, rng: np.random.Generator) -> dict[str, Tensor]:
-        """Return the parameters after local training."""
-        experiment, network = self.known.experiment, self.known.network
-        method, training = experiment.method, experiment.training
-        parameters = {name: tensor.clone().requires_grad_() for name, tensor in start.items()}
-        received = {name: start[name] for name in self.names & start.keys()}
-        optimizer = _optimizer(experiment, parameters)
-        for batch_B in self._batches(chosen, training.batch(len(chosen)), rng):
-            batch, _ = _PLAIN.single(self.texts, batch_B)
-            optimizer.zero_grad()
-            loss = method.objective(method.loss(Model(network, parameters), received, batch))
-            loss.backward()
-            optimizer.step()
-        return {name: tensor.detach() for name, tensor in parameters.items()}
+    def _held(self, chosen: Ints) -> Ints:
+        """Return the rows of the owner's table that a client with these texts sends."""
+        experiment, rows_R = self.known.experiment, self.data.rows_R
+        if experiment.method.whole_table or experiment.training.dp_sgd:  # each of its rows moves
+            held = np.arange(len(rows_R))
+        else:
+            held = np.unique(np.concatenate([self.texts.padded_NT[n, : self.texts.lengths_N[n]] for n in chosen]))
+        return held[~self.digits_V[rows_R[held]]] if experiment.method.withholds else held
 
-    def _batches(self, chosen: Ints, size: int, rng: np.random.Generator) -> Iterator[Ints]:
-        left = self.most
+    @cached_property
+    def _start(self) -> dict[str, Tensor]:
+        """The parameters before local training."""
+        return self.known.parameters(self.received, self.data.rows_R)
+
+    @cached_property
+    def _stack(self) -> Stack:
+        layout = Layout({name: tuple(tensor.shape) for name, tensor in self._start.items()})
+        return Stack(layout, [len(self.data.rows_R)], Workspace(torch.device("cpu")))
+
+    @cached_property
+    def _optimizer(self) -> LocalOptimizer:
+        experiment, phase = self.known.experiment, last_phase(self.known.experiment)
+        asked, model = experiment.training.optimizer, experiment.model
+        made = LocalOptimizer(
+            asked,
+            self._stack,
+            asked.lr * phase.lr,
+            moving=moving(phase, self._start, model.fixes),
+            task_of=experiment.method.task_of,
+            scales={name: model.lr_scale(name) for name in self._start},
+        )
+        only = moving_rows(phase, [self.data.rows_R], self.digits_V)
+        made.only = None if only is None else torch.from_numpy(only)
+        return made
+
+    def _trained(self, chosen: Ints, rng: np.random.Generator) -> Mapping[str, Tensor]:
+        """Return the parameters after local training. They are overwritten by the next one."""
+        known, training, parameters = self.known, self.known.experiment.training, self._stack.tensors(0)
+        for name, tensor in parameters.items():
+            tensor.copy_(self._start[name])
+        self._optimizer.reset()
+        batches = self._batches(chosen, training.batch(len(chosen)), rng)
+        self._optimizer.plan([len(batches)])
+        received = {name: self._start[name] for name in self.names & self._start.keys()}
+        asked = training.dp_sgd
+        examples = ExampleNoise(asked.clip_norm, known.multiplier, rng) if asked else None
+        problem = Problem(known.experiment.method, known.network, received, examples=examples)
+        try:
+            with torch_scope(int(rng.integers(2**31)), "audits/shadows"):
+                train(problem, _PLAIN, self._optimizer, [Work(self.texts, batches[: self.most])])
+        finally:
+            known.network.eval()
+        return parameters
+
+    def _batches(self, chosen: Ints, size: int, rng: np.random.Generator) -> list[Ints]:
+        made = []
         for _ in range(last_phase(self.known.experiment).epochs):
             order = rng.permutation(chosen)
-            for start in range(0, len(order), size):
-                if not left:
-                    return
-                left -= 1
-                yield order[start : start + size]
+            made += [order[start : start + size] for start in range(0, len(order), size)]
+        return made
 
     def _sent(self, delta: Tensors, received: State, rng: np.random.Generator) -> Tensors:
         """Return an update after the uplink's mechanisms, as the server restores it."""
@@ -105,17 +145,6 @@ class LocalSimulation:
         for mechanism in reversed(uplink):
             delta = mechanism.restore(delta, received)
         return delta
-
-
-def _optimizer(experiment: Setting, parameters: Mapping[str, Tensor]) -> torch.optim.Optimizer:
-    asked = experiment.training.optimizer
-    rates = {name: asked.lr * rate_scale(experiment, name) for name in parameters}
-    groups = [{"params": [tensor], "lr": rates[name]} for name, tensor in parameters.items()]
-    if isinstance(asked, SGD):
-        return torch.optim.SGD(groups, asked.lr, asked.momentum)
-    if isinstance(asked, AdamW):
-        return torch.optim.AdamW(groups, asked.lr, weight_decay=asked.weight_decay)
-    return torch.optim.Adam(groups, asked.lr)
 
 
 @dataclass(frozen=True)

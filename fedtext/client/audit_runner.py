@@ -15,6 +15,7 @@ from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError, writing
 from fedtext.evaluation import Evaluated
 from fedtext.layout import Layout
+from fedtext.ledger.examples import example_multiplier
 from fedtext.parameters import build_network
 from fedtext.records import RoundRecord
 from fedtext.server.sampling import sampled
@@ -55,7 +56,8 @@ class AuditRunner:
         self.experiment, self.layout, (_, self.clients, _), self.noise = experiment, layout, network, noise
         build = partial(build_network, experiment, *network)
         read = partial(texts_of, experiment)
-        self.known = Known(experiment, network[0], private, build, read, tests, public_SV, population)
+        multiplier = example_multiplier(experiment) if experiment.audits and experiment.training.dp_sgd else 0.0
+        self.known = Known(experiment, network[0], private, build, read, tests, public_SV, population, multiplier)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
         self.attempt = 1  # at the round whose local updates follow

@@ -36,6 +36,7 @@ from fedtext.text.tokens import UNK_ID
 from fedtext.training.batches import Texts
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.phases import moving, moving_rows
 from fedtext.training.stack import Stack
 from fedtext.training.workspace_pool import WorkspacePool
 
@@ -70,7 +71,7 @@ class Host:
         self.corpus, self.parts = corpus, (corpus.classes, corpus_clients or len(clients), corpus.features)
         participants = self.parts[1] + self.method.pooled
         self.noise = noise or noise_key(experiment, corpus.content, participants)
-        check_engine(experiment, self.device.type != "cpu")
+        check_engine(experiment, self.device.type)
         self.rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
         self.digits_V = None if corpus.digits_V is None else corpus.digits_V[self.rows.start : self.rows.stop]
         self.ranks = Ranks.of(experiment.model, experiment.seed, participants)
@@ -220,21 +221,11 @@ class Host:
             stack: The parameters of the clients.
             members: Ids of the clients, in the order of the stack.
         """
-        fixes = self.experiment.model.fixes
-        moving = frozenset(n for n in self.workspaces.layout.shapes if phase.moves(n) and not fixes(n))
-        made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, moving)
-        made.only = self._moving_rows(phase, members)
+        names = moving(phase, self.workspaces.layout.shapes, self.experiment.model.fixes)
+        made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, names)
+        only = moving_rows(phase, [self.clients[client].rows_R for client in members], self.digits_V)
+        made.only = None if only is None else to_device(only, self.device)
         return made
-
-    def _moving_rows(self, phase: Phase, members: Sequence[int]) -> Tensor | None:
-        """Return which rows of a stack's tables move, as 0 or 1 of shape (N, 1); None: all."""
-        if phase.rows == "all":
-            return None
-        each = [self.clients[client].rows_R for client in members]
-        digits = [np.zeros(len(rows_R), bool) if self.digits_V is None else self.digits_V[rows_R] for rows_R in each]
-        chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
-        moving_N = np.concatenate([*chosen, np.zeros(len(members), bool)])  # the last rows are padding
-        return to_device(moving_N[:, None].astype(np.float32), self.device)
 
     def work(self, phase: Phase, members: Sequence[int], round_: int, last: bool = True) -> list[Work]:
         """Return the batches of clients in a phase.

@@ -1,4 +1,4 @@
-"""What makes the batches and the optimizers of clients."""
+"""Construction of batch assemblers and of local optimizers."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

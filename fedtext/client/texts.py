@@ -56,7 +56,7 @@ def texts_of(experiment: Experiment, data: ClientData, split: str) -> Texts:
 
 
 def of_classes(texts: Texts, classes: int) -> Texts:
-    """Return texts whose labels are all classes: with others functions in C would write beside their memory.
+    """Check that all labels are indices of classes, and return the texts. Functions in C do not check them.
 
     Args:
         texts: The texts.

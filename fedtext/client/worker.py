@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -149,6 +149,7 @@ class Worker(Host):
             outcomes = train(problem, self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
         finished: dict[int, Finished] = {}
+        own = self._own(round_)
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
             wrong = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
             if wrong:
@@ -162,7 +163,7 @@ class Worker(Host):
                 read = self.decoder.restored(sent, flat, round_)
             if local is not None and self.follows_uplink and read:
                 state = self._as_sent(local, state, read)
-            kept = self._kept(parameters, optimizer, place, round_, state)
+            kept = self._kept(parameters, optimizer, place, own, state)
             payload = np.zeros(0, np.uint8)
             if sent and (self.experiment.audits or not self.secure):
                 payload = np.frombuffer(encoding.encode(sent), np.uint8)
@@ -219,9 +220,16 @@ class Worker(Host):
             return self.method.after_sending(local, state, shared, beside)
 
     def _kept(
-        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, round_: int, state: State
+        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, own: Sequence[str], state: State
     ) -> dict[str, NDArray]:
         """Return the tensors that stay with the client at this place after its local update, the method's among them.
+
+        Args:
+            parameters: The client's parameters.
+            optimizer: The optimizer of the stack.
+            place: The place of the client in it.
+            own: Names of the parameters that stay with clients.
+            state: The method's next state of the client.
 
         Raises:
             ValueError: The method's state is not finite.
@@ -229,21 +237,15 @@ class Worker(Host):
         theirs = {STATE + name: tensor for name, tensor in _arrays(state).items()}
         if not all(map(finite, theirs.values())):
             raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
-        kept = {name: parameters[name].numpy().copy() for name in self.own_after(round_)}
+        kept = {name: parameters[name].numpy().copy() for name in own}
         if self.experiment.training.optimizer.persist:
             kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
         return kept | theirs
 
-    @cached_property
-    def own_after(self) -> Callable[[int], Sequence[str]]:
-        """Returns the names of the parameters that stay with clients after a round."""
-        mirrors, fixes = self.method.mirrors, self.experiment.model.fixes
-
-        def names(round_: int) -> Sequence[str]:
-            sent = self.uplink.sent_in(round_)
-            return [n for n in self.workspaces.layout.shapes if not (n in sent or mirrors(n) or fixes(n))]
-
-        return lru_cache(maxsize=1)(names)  # every client of a round asks
+    def _own(self, round_: int) -> Sequence[str]:
+        """Return the names of the parameters that stay with clients after a round."""
+        sent, mirrors, fixes = self.uplink.sent_in(round_), self.method.mirrors, self.experiment.model.fixes
+        return [n for n in self.workspaces.layout.shapes if not (n in sent or mirrors(n) or fixes(n))]
 
     def evaluate(
         self,

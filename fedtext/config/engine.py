@@ -66,32 +66,35 @@ def with_engine(experiment: Experiment, engine: Engine) -> Experiment:
     return experiment.model_copy(update={"training": training})
 
 
-def check_engine(experiment: Experiment, gpu: bool) -> None:
+def check_engine(experiment: Experiment, device: str) -> None:
     """Check that the experiment's engine, and TF32, can be used by this process.
 
     Args:
         experiment: The experiment.
-        gpu: Whether clients are trained on a GPU.
+        device: The type of the torch device on which clients are trained: cpu, cuda, ...
 
     Raises:
         UserError: They cannot be used.
     """
+    gpu, where = device == "cuda", {"cpu": "the CPU", "cuda": "a GPU"}.get(device, f"device {device}")
     if experiment.training.tf32 and not gpu:
         raise UserError(
-            "training.tf32 is about a GPU's products, but clients would be trained on the CPU; give them shares of a "
+            f"training.tf32 is about a GPU's products, but clients would be trained on {where}; give them shares of a "
             "GPU (resources.gpus_per_actor, or --device cuda), or leave it out"
         )
     if experiment.training.tf32 and torch.cuda.is_available() and torch.cuda.get_device_capability() < AMPERE:
         raise UserError(f"training.tf32: {torch.cuda.get_device_name()} does not support it: leave it out")
-    if experiment.engine == "native" and gpu:
-        raise UserError("training.engine: native is for CPUs, but clients would be trained on a GPU; use engine: auto")
+    if experiment.engine == "native" and device != "cpu":
+        raise UserError(
+            f"training.engine: native is for CPUs, but clients would be trained on {where}; use engine: auto"
+        )
     if experiment.engine == "native" and (problem := compile_problem()):
         raise UserError(f"training.engine: native cannot be used: {problem}; or use another engine")
     if experiment.engine != "triton":
         return
     if not gpu and os.environ.get("TRITON_INTERPRET") != "1":
         raise UserError(
-            "training.engine: triton needs a GPU, but clients would be trained on the CPU; give them shares of a GPU "
+            f"training.engine: triton needs a GPU, but clients would be trained on {where}; give them shares of a GPU "
             "(resources.gpus_per_actor, or --device cuda), or use engine: cells"
         )
     if find_spec("triton") is None:

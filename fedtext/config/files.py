@@ -188,8 +188,8 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
 
 
 def _of_another_type(keys: tuple[str, ...], problems: Sequence[Any], others: Iterable[tuple[str, ...]]) -> bool:
-    """Whether these problems only say that a value has not one type of those that its key takes, while problems within
-    the value show that it has another one."""
+    """Whether the problems of a value are only that it is not of one type that its key accepts, and there are problems
+    within the value, which therefore is of another type that the key accepts."""
     within = any(len(other) > len(keys) and other[: len(keys)] == keys for other in others)
     return within and all(_about_type(problem["type"]) for problem in problems)
 

@@ -67,7 +67,7 @@ def names_of(network: nn.Module, tensors: Sequence[Tensor]) -> tuple[str, ...] |
 def by_client(
     labels: Tensor, rows: Sequence[Tensor], parameters: Sequence[Sequence[Tensor]]
 ) -> Iterator[tuple[Tensor, Sequence[Tensor], Sequence[Sequence[Tensor]]]]:
-    """Yield what belongs to each client, as views.
+    """Split a batch's labels, rows and parameters by client. All are views.
 
     Args:
         labels: labels_B of one client, or labels_CB of a stack.

@@ -128,7 +128,7 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         optimizer: The optimizer, with the parameters of the clients.
         work: The batches of each client, in the order of the optimizer's stack.
     """
-    # To tell every module takes as long as a step of a small network; to ask takes less.
+    # `train()` sets an attribute of every module, which takes as long as a step of a small network.
     if not all(module.training for module in problem.network.modules()):
         problem.network.train()
     outcomes, fused = [Outcome(problem.method) for _ in work], problem.fused()

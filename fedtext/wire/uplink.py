@@ -1,7 +1,6 @@
 """The update that a client sends. Its counterpart is decoder.py."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -42,7 +41,7 @@ class Uplink:
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
         self.sent, self.ranks = sent, ranks
-        self.sent_in = lru_cache(maxsize=1)(self._names_sent)  # every client of a round asks
+        self._sent_in: tuple[int, Sequence[str]] = 0, ()  # a round, and what `sent_in` returned for it
         self.down = layouts.received(experiment.method, layout, experiment.uplink)
         self.asked = [name for mechanism in experiment.uplink for name in mechanism.asks]
         self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
@@ -92,9 +91,12 @@ class Uplink:
         views = self.layout.views(flat)
         return {name: views[name] for name in self.sent_in(round_)}
 
-    def _names_sent(self, round_: int) -> Sequence[str]:
+    def sent_in(self, round_: int) -> Sequence[str]:
         """Return the names of the tensors of which clients send a change in a round."""
-        return [name for name in self.layout.shapes if self.experiment.shared_in(name, round_)]
+        if self._sent_in[0] != round_:  # every client of a round asks
+            shared_in = self.experiment.shared_in
+            self._sent_in = round_, [name for name in self.layout.shapes if shared_in(name, round_)]
+        return self._sent_in[1]
 
     def applied(
         self,

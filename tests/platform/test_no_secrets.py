@@ -90,7 +90,7 @@ def started(place: Path, tracking: str, *words: str) -> Iterator[subprocess.Pope
 
 @pytest.mark.ray
 def test_no_secret_is_in_anything_that_is_written(store: Store, place: Path, tmp_path: Path) -> None:
-    """The sweep loses its tracking server in its last trial, so that errors of connections are among what is written."""
+    """The sweep loses its tracking server in its last trial, so that errors of connections are written, too."""
     port, served = free_port(), place / "mlflow"
     served.mkdir()
     (place / "home").mkdir()

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from fedtext.audits.attribute_inference import FILE, AttributeInference, containing, cross_validated, drawn, ridge
+from fedtext.audits.gradients import texts_behind
 from fedtext.audits.shadows import LocalSimulation, Sketch
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.evaluation.classes import Scored, area
 from fedtext.layout import TABLE
+from fedtext.text.vocabulary import bears_digit
 from tests import tiny
 from tests.checkpoints import SCRATCH
 from tests.leaking import MODEL, ONE_STEP, VOCABULARY, corpus, finished
@@ -93,35 +95,48 @@ def test_where_test_texts_are_all_alike_the_file_says_that_nothing_can_be_learne
         finished(given, [{"attribute_inference": {"words": ["elsewhere"]}}])
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "model"),
-    [
-        ({"name": "sgd", "lr": 0.1, "momentum": 0.9}, MODEL),
-        ({"name": "adam", "lr": 0.01}, MODEL),
-        ({"name": "sgd", "lr": 0.1, "momentum": 0.9, "embedding_lr": 0.03}, MODEL),
-        ({"name": "sgd", "lr": 0.1}, SCRATCH | {"dropout": 0.0, "adapter": {"lora": {"lr_ratio": 8}}}),
-    ],
-    ids=["sgd", "adam", "rate of the table", "rate of a factor"],
-)
-@pytest.mark.parametrize("rows", ["own", "all"])
-def test_a_simulated_update_is_the_clients(
-    optimizer: dict[str, Any], model: dict[str, Any], rows: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+NOISE = {"clip_norm": 0.05, "multiplier": 1e-9}
+
+
+UPDATES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "sgd": ({"name": "sgd", "lr": 0.1, "momentum": 0.9}, {}),
+    "adam": ({"name": "adam", "lr": 0.01}, {}),
+    "rate of the table": ({"name": "sgd", "lr": 0.1, "momentum": 0.9, "embedding_lr": 0.03}, {}),
+    "rate of a factor": (
+        {"name": "sgd", "lr": 0.1},
+        {"model": SCRATCH | {"dropout": 0.0, "adapter": {"lora": {"lr_ratio": 8}}}},
+    ),
+    "schedule": ({"name": "sgd", "lr": 0.1, "momentum": 0.9, "schedule": "linear"}, {}),
+    "clip": ({"name": "sgd", "lr": 0.1, "clip_norm": 0.05}, {}),
+    "texts": ({"name": "sgd", "lr": 0.1, "momentum": 0.9}, {"training": {"dp_sgd": NOISE}}),
+    "texts, adam": ({"name": "adam", "lr": 0.01}, {"training": {"dp_sgd": NOISE}}),
+    "digits": ({"name": "sgd", "lr": 0.1}, {"method": {"name": "fedrecon", "reconstruction_lr": 1e-9}}),
+}
+
+
+# With noise on the gradients of texts all rows move.
+EACH = [*((name, "all") for name in UPDATES), *((name, "own") for name in UPDATES if "texts" not in name)]
+
+
+@pytest.mark.parametrize(("update", "rows"), EACH)
+def test_a_simulated_update_is_the_clients(update: str, rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two steps, each on all of its texts, behind a clip."""
+    optimizer, changes = UPDATES[update]
     kept: list[Any] = []
     monkeypatch.setattr(AttributeInference, "observe", lambda self, local, words: kept.append(local))
-    steps = ONE_STEP | {"local_epochs": 2, "optimizer": optimizer}
-    changes = {"uplink": [{"clip": {"norm": 0.01}}], "model": model, "wire": {"rows": rows}}
-    finished(texts([True]), [{"attribute_inference": AUDIT}], training=steps, **changes)
+    steps = ONE_STEP | {"local_epochs": 2, "optimizer": optimizer} | changes.get("training", {})
+    parts = {"uplink": [{"clip": {"norm": 0.01}}], "wire": {"rows": rows}} | changes | {"training": steps}
+    digits_V = np.array([bears_digit(word) for word in VOCABULARY])
+    finished(replace(texts([True]), digits_V=digits_V), [{"attribute_inference": AUDIT}], **parts)
     (local,) = kept
     own_rows = local.update.rows is not None
-    assert own_rows == (rows == "own" and "adapter" not in model)
+    assert own_rows == (rows == "own" and "model" not in changes)
     read = local.known.read(local.data, "train")
     names = frozenset(local.update.tensors)
-    simulation = LocalSimulation(local.known, local.received, local.data, read, names, own_rows, 9)
-    update, sent = simulation.update(np.arange(8), np.random.default_rng(0))
-    assert set(update) == set(local.update.tensors)
-    for name, tensor in nonempty(update.items()):
+    simulation = LocalSimulation(local.known, local.received, local.data, read, names, own_rows, 9, digits_V)
+    found, sent = simulation.update(texts_behind(local), np.random.default_rng(0))
+    assert set(found) == set(local.update.tensors)
+    for name, tensor in nonempty(found.items()):
         whole = tensor
         given = local.update.tensors[name]
         if name == TABLE and own_rows:
@@ -129,8 +144,15 @@ def test_a_simulated_update_is_the_clients(
             whole[sent], wide[local.update.rows] = tensor, given
             given = wide
         np.testing.assert_allclose(whole, given, atol=2e-6)
-    fewer, _ = replace(simulation, most=1).update(np.arange(8), np.random.default_rng(0))
-    assert any(np.abs(fewer[name] - update[name]).max() > 1e-5 for name in update)
+    again, _ = simulation.update(texts_behind(local), np.random.default_rng(0))
+    assert all(np.array_equal(again[name], found[name]) for name in nonempty(found)), "nothing is left of the first"
+    fewer, _ = replace(simulation, most=1).update(texts_behind(local), np.random.default_rng(0))
+    assert any(np.abs(fewer[name] - found[name]).max() > 1e-5 for name in found)
+
+
+def test_noise_on_the_gradients_of_texts_hides_an_attribute_from_shadow_updates_too() -> None:
+    training = ONE_STEP | {"dp_sgd": {"clip_norm": 0.1, "multiplier": 2.0}}
+    assert found(HALF[:3], training=training, **WIDE)["shadow_auc"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_shadow_clients_have_the_attribute_or_not() -> None:

@@ -16,6 +16,7 @@ from fedtext.methods.base import Phase
 from fedtext.parameters import initial
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
+from fedtext.training.phases import moving_rows
 from tests import tiny
 from tests.fedtext.client.hosting import CORPUS, hosting
 from tests.loops import nonempty
@@ -141,11 +142,12 @@ def test_which_rows_of_a_stack_move(rows: Any, moves: bool | None, known: bool) 
     """Every third word counts as one with a digit, or none does. Behind the clients' rows each has one that pads
     words."""
     worker, _ = hosting(tiny.experiment("fedrecon"), CORPUS if known else replace(CORPUS, digits_V=None))
-    found_N1 = worker._moving_rows(Phase("any", 1, rows=rows), [0, 2])
+    each = [worker.clients[client].rows_R for client in (0, 2)]
+    found_N1 = moving_rows(Phase("any", 1, rows=rows), each, worker.digits_V)
     if moves is None:
         assert found_N1 is None
         return
-    words_N = np.concatenate([worker.clients[client].rows_R + worker.rows.start for client in (0, 2)])
+    words_N = np.concatenate(each) + worker.rows.start
     expected = [float((known and word % 3 == 0 and word > 0) == moves) for word in words_N]
     assert found_N1 is not None
     assert found_N1.shape == (len(words_N) + 2, 1)

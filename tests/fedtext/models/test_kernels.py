@@ -102,18 +102,22 @@ def test_a_place_they_cannot_run_in_is_refused(monkeypatch: pytest.MonkeyPatch) 
     experiment = tiny.experiment(training={"engine": "triton"})
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(UserError, match="triton needs a GPU, but clients would be trained on the CPU"):
-        check_engine(experiment, gpu=False)
+        check_engine(experiment, "cpu")
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="Triton is not installed here"):
-        check_engine(experiment, gpu=True)
-    check_engine(tiny.configured(), gpu=False)
+        check_engine(experiment, "cuda")
+    check_engine(tiny.configured(), "cpu")
     with pytest.raises(UserError, match="tf32 is about a GPU's products, but clients would be trained on the CPU"):
-        check_engine(tiny.configured(training={"tf32": True}), gpu=False)
-    check_engine(tiny.configured(training={"tf32": True}), gpu=True)
+        check_engine(tiny.configured(training={"tf32": True}), "cpu")
+    check_engine(tiny.configured(training={"tf32": True}), "cuda")
+    with pytest.raises(UserError, match="tf32 is about a GPU's products, but clients would be trained on device mps"):
+        check_engine(tiny.configured(training={"tf32": True}), "mps")
+    with pytest.raises(UserError, match="triton needs a GPU, but clients would be trained on device mps"):
+        check_engine(experiment, "mps")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     with pytest.raises(UserError, match=r"training\.tf32: Tesla T4 does not support it"):
-        check_engine(tiny.configured(training={"tf32": True}), gpu=True)
+        check_engine(tiny.configured(training={"tf32": True}), "cuda")
     with pytest.raises(ValueError, match="the engine triton does not use TF32"):
         tiny.experiment(training={"engine": "triton", "tf32": True})

@@ -169,9 +169,10 @@ def test_auto_is_native_where_it_can_be_and_says_why_not(caplog: pytest.LogCaptu
     assert choose_engine(asked, gpu=False, problem="") == asked
 
 
-def test_native_on_a_gpu_is_refused() -> None:
-    with pytest.raises(UserError, match="native is for CPUs, but clients would be trained on a GPU"):
-        check_engine(tiny.experiment(training={"engine": "native"}), gpu=True)
+@pytest.mark.parametrize(("device", "where"), [("cuda", "a GPU"), ("mps", "device mps")])
+def test_native_on_another_device_than_the_cpu_is_refused(device: str, where: str) -> None:
+    with pytest.raises(UserError, match=f"native is for CPUs, but clients would be trained on {where}"):
+        check_engine(tiny.experiment(training={"engine": "native"}), device)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from tests.loops import nonempty
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
 CLIENTS = [
-    Client(tiny.token_set(np.random.default_rng(n), texts, 1, 90 + n, 12), 90 + n) for n, texts in ((0, 29), (1, 9))
+    Client(tiny.token_set(np.random.default_rng(n), texts, 1, 90 + n, 12), 90 + n) for n, texts in ((0, 29), (1, 25))
 ]
 
 
@@ -89,11 +89,11 @@ def test_steps_are_those_of_autograd(
     counted: list[Counted],
     monkeypatch: Any,
 ) -> None:
-    """Also those that two clients make together, here the first: the others are of clients that are alone.
+    """Also those that two clients make together, here the first three: the others are of clients that are alone.
 
     Args:
         method, model, optimizer: What is trained.
-        clients: The number of clients, of 29 and 9 texts in batches of 8.
+        clients: The number of clients, of 29 and 25 texts in batches of 8.
         steps: The number of steps.
         counted, monkeypatch: Fixtures.
     """

@@ -1,0 +1,40 @@
+"""What a phase of a local update moves."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedtext.methods.base import Phase
+
+
+def moving(phase: Phase, parameters: Iterable[str], fixes: Callable[[str], bool]) -> frozenset[str]:
+    """Return the names of the parameters that move.
+
+    Args:
+        phase: The phase.
+        parameters: Names of the parameters of the model.
+        fixes: Whether the model fixes a parameter (``ModelConfig.fixes``).
+    """
+    return frozenset(name for name in parameters if phase.moves(name) and not fixes(name))
+
+
+def moving_rows(
+    phase: Phase, rows: Sequence[NDArray[np.int32]], digits_V: NDArray[np.bool_] | None
+) -> NDArray[np.float32] | None:
+    """Return which rows of a stack's tables move.
+
+    Args:
+        phase: The phase.
+        rows: rows_R of each client of the stack.
+        digits_V: Which words have a digit in them; None: none.
+
+    Returns:
+        0 or 1, shape (N, 1), with a row for each client's padding at the end; None: all rows move.
+    """
+    if phase.rows == "all":
+        return None
+    digits = [np.zeros(len(rows_R), bool) if digits_V is None else digits_V[rows_R] for rows_R in rows]
+    chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
+    moving_N = np.concatenate([*chosen, np.zeros(len(rows), bool)])
+    return moving_N[:, None].astype(np.float32)
