@@ -149,9 +149,9 @@ class Worker(Host):
             outcomes = train(problem, self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
         finished: dict[int, Finished] = {}
-        own = self._own(round_)
+        own, tables = self._own(round_), stack.tables(stack.table_ND)
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
-            wrong = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])
+            wrong = outcome.problem(stack.flat_CP[place], tables[place])
             if wrong:
                 finished[client] = Reply(client, error=wrong), {}
                 continue

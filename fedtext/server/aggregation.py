@@ -269,7 +269,12 @@ class Summation:
         if self.ring or not isinstance(self.aggregation, SumAggregation):
             return
         share, bound = self.weight(update) / self.scale, self.aggregation.largest
-        for name, tensor in update.tensors.items():
+        named: Mapping[str, NDArray[np.float32]] = update.tensors
+        if len(named) > 1 and sum(tensor.size for tensor in named.values()) <= _CHUNK:  # many are small
+            whole = np.concatenate([tensor.reshape(-1) for tensor in named.values()])
+            if min(_largest(whole), bound) * share < LARGEST:
+                return
+        for name, tensor in named.items():
             largest = _largest(tensor)
             if not min(largest, bound) * share < LARGEST:
                 raise ValueError(

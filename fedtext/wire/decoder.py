@@ -29,6 +29,7 @@ class Decoder:
         self.experiment, self.layout, self.integers, self.ranks = experiment, layout, integers, ranks
         self.sent = layouts.sent(experiment.method, layout, experiment.uplink)
         self.extras = layouts.extras(experiment.method, layout)
+        self._shapes: dict[tuple[int, int | None], dict[str, tuple[int, ...]]] = {}  # of the last round, by rank
 
     @property
     def coordinates(self) -> int:
@@ -38,6 +39,13 @@ class Decoder:
 
     def shapes(self, round_: int, client: int = 0) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the tensors of a client's payload in this round."""
+        key = round_, self.ranks.rank(client)
+        if key not in self._shapes:  # every client of a round asks
+            self._shapes = {known: shapes for known, shapes in self._shapes.items() if known[0] == round_}
+            self._shapes[key] = self._sent_in(round_, client)
+        return self._shapes[key]
+
+    def _sent_in(self, round_: int, client: int) -> dict[str, tuple[int, ...]]:
         shared_in = self.experiment.shared_in
         shapes = {name: shape for name, shape in self.layout.shapes.items() if shared_in(name, round_)}
         shapes = self.ranks.shapes(shapes, client) | self.extras
@@ -93,13 +101,13 @@ class Decoder:
 
     def _restored(self, update: Update, flat: NDArray[np.float32]) -> Update:
         """Reverse the uplink's mechanisms."""
-        uplink = self.experiment.uplink
-        received: dict[str, NDArray[np.float32]] = self.ranks.held(self.layout.views(flat), update.client)
-        received |= {name: np.zeros(shape, np.float32) for name, shape in self.extras.items()}
         tensors = dict(update.tensors)
-        if update.rows is not None:
-            received = received | {TABLE: received[TABLE][update.rows]}
-        for mechanism in reversed(uplink):
-            tensors = mechanism.restore(tensors, received)
+        if uplink := self.experiment.uplink:
+            received: dict[str, NDArray[np.float32]] = self.ranks.held(self.layout.views(flat), update.client)
+            received |= {name: np.zeros(shape, np.float32) for name, shape in self.extras.items()}
+            if update.rows is not None:
+                received = received | {TABLE: received[TABLE][update.rows]}
+            for mechanism in reversed(uplink):
+                tensors = mechanism.restore(tensors, received)
         in_order = {name: tensors[name] for name in self.sent.shapes if name in tensors}  # that of masks
         return Update(update.client, update.samples, in_order | tensors, update.rows)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from fedtext.layout import TABLE, not_finite
+from fedtext.layout import TABLE, finite, not_finite
 from fedtext.messages import Update
 
 _SAMPLES, _ROWS = "#samples", "#rows"
@@ -28,7 +28,7 @@ _LONGEST = 65_536  # bytes of a header that is kept, since clients choose it: so
 FLOAT32: np.dtype = np.dtype(np.float32)
 BITS: np.dtype = np.dtype(np.bool_)
 INTEGERS: np.dtype = np.dtype(np.uint32)
-_BYTES = np.dtype(np.uint8)
+_BYTES, _COUNTS = np.dtype(np.uint8), np.dtype(np.int64)
 
 Kinds = tuple[tuple[str, np.dtype, tuple[int, ...]], ...]  # name, type and shape of each tensor
 
@@ -78,13 +78,13 @@ def decode(
             that are not finite, or rows that are not distinct rows of the table.
     """
     try:
-        content = _tensors(data)
+        content, floats_N = _tensors(data)
     except SafetensorError as error:
         raise ValueError(f"it sent no readable payload: {error}") from error
     if _SAMPLES not in content:
         raise ValueError("it sent a payload without its sample count")
     count_1, rows = content.pop(_SAMPLES), content.pop(_ROWS, None)
-    if (count_1.dtype.name, count_1.shape) != ("int64", (1,)) or count_1[0] < 0:
+    if (count_1.dtype, count_1.shape) != (_COUNTS, (1,)) or count_1[0] < 0:
         raise ValueError(f"it sent a sample count that is none: {count_1.dtype}{count_1.shape}")
     if set(content) != set(shapes):
         raise ValueError(f"it sent tensors {sorted(content)} where {sorted(shapes)} are expected")
@@ -93,20 +93,19 @@ def decode(
         if name == TABLE and rows is not None:
             _check_rows(rows, expected[0])
             expected = (len(rows), *expected[1:])
-        count = prod(expected)
-        sent, shape = (_BYTES, (-(-count // 8),)) if dtype == BITS else (dtype, expected)
+        sent, shape = (_BYTES, (-(-prod(expected) // 8),)) if dtype == BITS else (dtype, expected)
         if tensor.dtype != sent or tensor.shape != shape:
             raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {sent}{shape}")
         if dtype == BITS:
-            content[name] = np.unpackbits(tensor, count=count).view(np.bool_).reshape(expected)
-    if dtype == FLOAT32 and (broken := not_finite(content)):
-        raise ValueError(f"it sent {broken} with numbers that are not finite")
+            content[name] = np.unpackbits(tensor, count=prod(expected)).view(np.bool_).reshape(expected)
+    if not finite(floats_N):
+        raise ValueError(f"it sent {not_finite(content)} with numbers that are not finite")
     in_order = {name: content[name] for name in shapes}  # safetensors gives them in another order each time
     return Update(client, int(count_1[0]), in_order, rows)
 
 
-def _tensors(data: bytes | NDArray[np.uint8]) -> dict[str, NDArray]:
-    """Return the tensors of a payload, in a copy of it.
+def _tensors(data: bytes | NDArray[np.uint8]) -> tuple[dict[str, NDArray], NDArray[np.float32]]:
+    """Return the tensors of a payload, in a copy of it, and the elements of those of float32 side by side.
 
     Raises:
         SafetensorError: It is not in the format.
@@ -115,10 +114,13 @@ def _tensors(data: bytes | NDArray[np.uint8]) -> dict[str, NDArray]:
     copy = bytearray(data)
     end = _LENGTH + int.from_bytes(copy[:_LENGTH], "little")
     places = (_places if end <= _LONGEST else _places.__wrapped__)(bytes(copy[:end]), len(copy))
-    return {
+    content = {
         name: np.frombuffer(copy, dtype, count, end + start).reshape(shape)
         for name, dtype, shape, count, start in places
     }
+    floats = [(start, count) for _, dtype, _, count, start in places if dtype == FLOAT32]
+    first = min((start for start, _ in floats), default=0)  # a payload has no gaps, and its types are side by side
+    return content, np.frombuffer(copy, FLOAT32, sum(count for _, count in floats), end + first)
 
 
 @lru_cache(maxsize=4096)

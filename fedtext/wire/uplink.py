@@ -40,7 +40,7 @@ class Uplink:
         ranks: Ranks = ALIKE,
     ) -> None:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
-        self.sent, self.ranks = sent, ranks
+        self.sent, self.ranks, self.own_rows = sent, ranks, experiment.own_rows
         self._sent_in: tuple[int, Sequence[str]] = 0, ()  # a round, and what `sent_in` returned for it
         self.down = layouts.received(experiment.method, layout, experiment.uplink)
         self.asked = [name for mechanism in experiment.uplink for name in mechanism.asks]
@@ -83,7 +83,7 @@ class Uplink:
             received |= {name: broadcast[name] for name in self.asked}
         if self.sent:
             delta = self.sent(delta, data.id, round_)
-        own = self.experiment.own_rows and TABLE in received
+        own = self.own_rows and TABLE in received
         return self.applied(delta, received, data.id, len(data.train), round_, rows if own else None)
 
     def received(self, flat: NDArray[np.float32], round_: int) -> Tensors:
@@ -148,8 +148,8 @@ class Uplink:
             if name == TABLE:
                 change = before.take(rows, axis=0)
                 np.subtract(after[held], change, out=change)
-                delta[name] = change if self.experiment.own_rows else np.zeros_like(before)
-                if not self.experiment.own_rows:
+                delta[name] = change if self.own_rows else np.zeros_like(before)
+                if not self.own_rows:
                     delta[name][rows] = change
             else:
                 delta[name] = after - before
