@@ -7,24 +7,19 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedtext.audits.base import Population
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
-from fedtext.client.host import OPTIMIZER, STATE, Host
+from fedtext.client.host import OPTIMIZER, Host
+from fedtext.client.trained import Trained, arrays, state_as_sent
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
-from fedtext.layout import TABLE, finite
 from fedtext.ledger.examples import example_multiplier
-from fedtext.messages import Reply, Update
+from fedtext.messages import Reply
 from fedtext.methods.base import Method
-from fedtext.methods.state import Local, State, Tensors, grouped
-from fedtext.methods.state import flat as by_name
 from fedtext.parameters import withheld
-from fedtext.runtime.devices import to_device
 from fedtext.runtime.memory import return_freed
 from fedtext.runtime.precision import products
 from fedtext.runtime.threads import one_torch_thread
@@ -32,8 +27,6 @@ from fedtext.secure.client import SecureClients
 from fedtext.seeding import torch_scope
 from fedtext.training.examples import ExampleNoise
 from fedtext.training.local import train
-from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.stack import Stack
 from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 from fedtext.wire.uplink import Uplink
@@ -148,37 +141,57 @@ class Worker(Host):
             optimizer.plan([len(each.batches) for each in work])
             outcomes = train(problem, self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
-        finished: dict[int, Finished] = {}
-        own, tables = self._own(round_), stack.tables(stack.table_ND)
+        trained = Trained(flat, round_, stack, optimizer, problem.local, self._own(round_))
+        finished, tables = dict[int, Finished](), stack.tables(stack.table_ND)
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
-            wrong = outcome.problem(stack.flat_CP[place], tables[place])
-            if wrong:
+            if wrong := outcome.problem(stack.flat_CP[place], tables[place]):
                 finished[client] = Reply(client, error=wrong), {}
                 continue
-            start, data, parameters = _clocks(), self.clients[client], stack.fetched(place)
-            local, state, extras = self._after(problem.local, stack, optimizer, outcome.steps)
-            sent, said = self.uplink.update(flat, parameters, round_, data, _arrays(extras))
-            read = None
-            if sent and (self.secure or self.follows_uplink):
-                read = self.decoder.restored(sent, flat, round_)
-            if local is not None and self.follows_uplink and read:
-                state = self._as_sent(local, state, read)
-            kept = self._kept(parameters, optimizer, place, own, state)
-            payload = np.zeros(0, np.uint8)
-            if sent and (self.experiment.audits or not self.secure):
-                payload = np.frombuffer(encoding.encode(sent), np.uint8)
-            self.audits.observe(payload, flat, parameters, round_, data)
-            if self.secure and read:
-                rng = self.noise.generator(DISTRIBUTED, round_, client) if self.secure.ring.grid else None
-                payload, cut = self.secure.payload(read, rng)
-                said = said | {"secure_cut": cut}
+            start = _clocks()
+            payload, kept, said = self._sent(trained, place, client, outcome.steps)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
             spent = (share + own for share, own in zip(shared, _since(start), strict=True))
-            metrics |= {"samples": len(data.train)} | self._spent(*spent)
-            reply = Reply(client, payload, payload.nbytes, metrics)
-            finished[client] = reply, kept
+            metrics |= {"samples": len(self.clients[client].train)} | self._spent(*spent)
+            finished[client] = Reply(client, payload, payload.nbytes, metrics), kept
         return [finished[client] for client in sorted(members)]
+
+    def _sent(
+        self, trained: Trained, place: int, client: int, steps: int
+    ) -> tuple[NDArray, dict[str, NDArray], dict[str, float]]:
+        """Complete the local update of a client that has been trained.
+
+        Args:
+            trained: The stack in which it was trained.
+            place: Its place there.
+            client: Its id.
+            steps: Number of its steps.
+
+        Returns:
+            Its payload, the private tensors that it keeps, and metrics of what was sent.
+
+        Raises:
+            ValueError: What it would send or keep is not finite.
+        """
+        data, parameters = self.clients[client], trained.stack.fetched(place)
+        flat, round_ = trained.flat, trained.round
+        local, state, extras = trained.completed(self.method, steps)
+        sent, said = self.uplink.update(flat, parameters, round_, data, arrays(extras))
+        read = None
+        if sent and (self.secure or self.follows_uplink):
+            read = self.decoder.restored(sent, flat, round_)
+        if local is not None and self.follows_uplink and read:
+            state = state_as_sent(self.method, local, state, read, self.shared, data.rows_R)
+        kept = trained.kept(parameters, place, arrays(state), self.experiment.training.optimizer.persist)
+        payload = np.zeros(0, np.uint8)
+        if sent and (self.experiment.audits or not self.secure):
+            payload = np.frombuffer(encoding.encode(sent), np.uint8)
+        self.audits.observe(payload, flat, parameters, round_, data)
+        if self.secure and read:
+            rng = self.noise.generator(DISTRIBUTED, round_, client) if self.secure.ring.grid else None
+            payload, cut = self.secure.payload(read, rng)
+            said = said | {"secure_cut": cut}
+        return payload, kept, said
 
     def _examples(self, round_: int, client: int) -> ExampleNoise:
         """Return the clipping of texts' gradients, and the source of a local update's noise."""
@@ -191,56 +204,6 @@ class Worker(Host):
         """Return the time of a local update as metrics, on a GPU as time of a GPU too."""
         spent = {"seconds": seconds, "cpu_seconds": cpu_seconds}
         return spent | ({"gpu_seconds": seconds} if self.device.type == "cuda" else {})
-
-    def _after(
-        self, local: Local | None, stack: Stack, optimizer: LocalOptimizer, steps: int
-    ) -> tuple[Local | None, State, State]:
-        """Return the completed local update of the client at the first place of ``stack``, the method's next state of
-        it, and the tensors it sends beside its update; nothing for a method without hooks."""
-        if local is None:
-            return None, {}, {}
-        parameters, lr_sums = Tensors(stack.tensors(0)), optimizer.lr_sums(local.received, steps)
-        local = replace(local, parameters=parameters, lr_sums=lr_sums)
-        with torch.no_grad():
-            return local, *self.method.after_update(local)
-
-    def _as_sent(self, local: Local, state: State, update: Update) -> State:
-        """Return the method's next state of a client whose update the server decodes as ``update``."""
-        rows_R, tensors = self.clients[update.client].rows_R, {}
-        for name, values in update.tensors.items():
-            if name == TABLE and update.rows is not None:
-                whole = np.zeros(self.shared.shapes[TABLE], np.float32)
-                whole[update.rows] = values
-                values = whole
-            own = values[rows_R] if name.rpartition("/")[2] == TABLE else values
-            tensors[name] = to_device(own, self.device)
-        shared = Tensors({name: tensor for name, tensor in tensors.items() if name in self.shared.shapes})
-        beside = grouped({name: tensor for name, tensor in tensors.items() if name not in shared})
-        with torch.no_grad():
-            return self.method.after_sending(local, state, shared, beside)
-
-    def _kept(
-        self, parameters: Mapping[str, Tensor], optimizer: LocalOptimizer, place: int, own: Sequence[str], state: State
-    ) -> dict[str, NDArray]:
-        """Return the tensors that stay with the client at this place after its local update, the method's among them.
-
-        Args:
-            parameters: The client's parameters.
-            optimizer: The optimizer of the stack.
-            place: The place of the client in it.
-            own: Names of the parameters that stay with clients.
-            state: The method's next state of the client.
-
-        Raises:
-            ValueError: The method's state is not finite.
-        """
-        theirs = {STATE + name: tensor for name, tensor in _arrays(state).items()}
-        if not all(map(finite, theirs.values())):
-            raise ValueError(f"the state of method {self.method.name} is not finite: lower training.optimizer.lr")
-        kept = {name: parameters[name].numpy().copy() for name in own}
-        if self.experiment.training.optimizer.persist:
-            kept |= {OPTIMIZER + name: value.cpu().numpy().copy() for name, value in optimizer.state(place).items()}
-        return kept | theirs
 
     def _own(self, round_: int) -> Sequence[str]:
         """Return the names of the parameters that stay with clients after a round."""
@@ -289,11 +252,6 @@ class Worker(Host):
                 evaluations[client] = Evaluated(problem=problem)
         return_freed()
         return evaluations
-
-
-def _arrays(state: State) -> dict[str, NDArray]:
-    """Return copies of the tensors of all groups by ``group/name``."""
-    return {name: tensor.cpu().numpy().copy() for name, tensor in by_name(state).items()}
 
 
 def _clocks() -> tuple[float, float]:

@@ -69,7 +69,7 @@ def test_of_what_a_method_keeps_about_the_table_a_client_receives_its_own_rows()
 def test_state_that_is_not_finite_fails_its_client_and_is_not_kept() -> None:
     worker, flat, _ = numbered(times=1e39)
     (reply,) = worker.train(flat, 1, [1])
-    assert reply.error == "ValueError: the state of method numbered is not finite: lower training.optimizer.lr"
+    assert reply.error == "ValueError: the state that its method keeps is not finite: lower training.optimizer.lr"
     assert 1 not in worker.private
 
 

@@ -1,0 +1,113 @@
+"""What a method, and a client's memory, make of a local update after its last step."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtext.client.host import OPTIMIZER, STATE
+from fedtext.layout import TABLE, Layout, finite
+from fedtext.messages import Update
+from fedtext.methods.base import Method
+from fedtext.methods.state import Local, State, Tensors, grouped
+from fedtext.methods.state import flat as by_name
+from fedtext.runtime.devices import to_device
+from fedtext.training.optimizer import LocalOptimizer
+from fedtext.training.stack import Stack
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A stack of clients after training.
+
+    Attributes:
+        flat: The parameters that they received.
+        round: Number of the round.
+        stack: Their parameters.
+        optimizer: Their optimizer.
+        local: The argument of the method's hooks, of a client that is alone; None: the method has none.
+        own: Names of the parameters that stay with clients.
+    """
+
+    flat: NDArray[np.float32]
+    round: int
+    stack: Stack
+    optimizer: LocalOptimizer
+    local: Local | None
+    own: Sequence[str]
+
+    def completed(self, method: Method, steps: int) -> tuple[Local | None, State, State]:
+        """Call ``Method.after_update`` for the client at the first place.
+
+        Args:
+            method: The method.
+            steps: Number of the client's steps.
+
+        Returns:
+            The completed local update, the method's next state of the client, and the tensors it sends beside its
+            update; nothing for a method without hooks.
+        """
+        if self.local is None:
+            return None, {}, {}
+        lr_sums = self.optimizer.lr_sums(self.local.received, steps)
+        local = replace(self.local, parameters=Tensors(self.stack.tensors(0)), lr_sums=lr_sums)
+        with torch.no_grad():
+            return local, *method.after_update(local)
+
+    def kept(
+        self, parameters: Mapping[str, Tensor], place: int, state: Mapping[str, NDArray], persist: bool
+    ) -> dict[str, NDArray]:
+        """Return the tensors that stay with a client after its local update.
+
+        Args:
+            parameters: Its parameters, on the CPU.
+            place: Its place in the stack.
+            state: The method's next state of it, by ``group/name``.
+            persist: Whether the optimizer's state is among them.
+
+        Raises:
+            ValueError: The method's state is not finite.
+        """
+        if not all(map(finite, state.values())):
+            raise ValueError("the state that its method keeps is not finite: lower training.optimizer.lr")
+        kept = {name: parameters[name].numpy().copy() for name in self.own}
+        if persist:
+            kept |= {OPTIMIZER + n: value.cpu().numpy().copy() for n, value in self.optimizer.state(place).items()}
+        return kept | {STATE + name: tensor for name, tensor in state.items()}
+
+
+def state_as_sent(
+    method: Method, local: Local, state: State, update: Update, layout: Layout, rows_R: NDArray[np.int32]
+) -> State:
+    """Call ``Method.after_sending`` for a client.
+
+    Args:
+        method: The method.
+        local: The completed local update.
+        state: The method's next state of the client.
+        update: The client's update, as the server decodes it.
+        layout: The shared tensors, tables with all rows.
+        rows_R: Rows of the table that the client has.
+
+    Returns:
+        The method's next state of the client.
+    """
+    tensors, device = {}, next(iter(local.parameters.values())).device
+    for name, values in update.tensors.items():
+        if name == TABLE and update.rows is not None:
+            whole = np.zeros(layout.shapes[TABLE], np.float32)
+            whole[update.rows] = values
+            values = whole
+        tensors[name] = to_device(values[rows_R] if name.rpartition("/")[2] == TABLE else values, device)
+    shared = Tensors({name: tensor for name, tensor in tensors.items() if name in layout.shapes})
+    beside = grouped({name: tensor for name, tensor in tensors.items() if name not in shared})
+    with torch.no_grad():
+        return method.after_sending(local, state, shared, beside)
+
+
+def arrays(state: State) -> dict[str, NDArray]:
+    """Return copies of the tensors of all groups by ``group/name``."""
+    return {name: tensor.cpu().numpy().copy() for name, tensor in by_name(state).items()}
