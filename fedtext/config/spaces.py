@@ -4,13 +4,25 @@ Nothing here imports torch: commands that only look at files do not wait for it.
 """
 
 import os
+import site
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 from fedtext.config.yaml_text import YAMLTextError, parse
 from fedtext.errors import UserError
 
-SPACES = Path(__file__).resolve().parents[2] / "tune_spaces"  # the experiments that come with the repository
+
+def _spaces() -> Path:
+    """Return the folder of the experiments that come with fedtext: in the repository, or where pip puts data files."""
+    above = Path(__file__).resolve().parents[2]  # with pip install --target that folder, else the repository
+    installed = [Path(base, "share/fedtext") for base in (above, sysconfig.get_path("data"), site.getuserbase())]
+    return next(
+        (path for folder in (above, *installed) if (path := folder / "tune_spaces").is_dir()), above / "tune_spaces"
+    )
+
+
+SPACES = _spaces()
 
 
 def find(name: str | Path) -> Path:
