@@ -221,7 +221,7 @@ class Switch:
         command(*node, "ip", "link", "set", "eth0", "up")
 
     def connect(self, index: int, whether: bool) -> None:
-        """Connect a node again, or cut it off: nothing reaches it then, and nobody is told."""
+        """Connect a node again, or cut it off: nothing reaches it then, and no process is told."""
         self._inside("ip", "link", "set", f"node{index}", "up" if whether else "down")
 
     def close(self) -> None:

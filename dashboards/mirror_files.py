@@ -18,7 +18,7 @@ ANEW = "bring it back from a copy of the run, or remove it, and the run is recor
 
 
 class Owed(TypedDict, total=False):
-    """What MLflow lacks of a run, but for its records."""
+    """The parts of a run that MLflow lacks, without its records."""
 
     description: Description | None
     described: dict[str, str]

@@ -1,4 +1,4 @@
-"""What trials will cost, as far as it is known before they start: rounds, texts, bytes. Times are not."""
+"""Costs of trials that are known before they start: rounds, texts, bytes. Times are not known."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -124,7 +124,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
 
 @dataclass(frozen=True)
 class Work:
-    """What a request comes to.
+    """The trials and tables of a request.
 
     Attributes:
         asked: The request.

@@ -79,7 +79,7 @@ class AttributeInference(Audit):
 
 @dataclass(frozen=True)
 class Inferred(Pooled):
-    """What is inferred of one client.
+    """The inference about one client.
 
     Attributes:
         score: The score of its update.

@@ -83,7 +83,7 @@ def digest(shared: State) -> str:
 
 
 class Population(ABC):
-    """What an attacker has of the population: the clients' test texts, and the means to train a model like the run's.
+    """The population as an attacker has it: the clients' test texts, and the means to train a model like the run's.
 
     Attributes:
         clients: Number of the corpus's clients.

@@ -28,7 +28,7 @@ def simulates(experiment: Experiment) -> bool:
 
 
 class ShadowPopulation(Population):
-    """What an attacker has of the population of a run.
+    """The population of a run as an attacker has it.
 
     A shadow model is trained by a whole federation in this process: the run's clients, method, mechanisms, noise and
     number of rounds, from the run's initial parameters. What differs are the clients' train texts and the random draws.

@@ -1,4 +1,4 @@
-"""What a method, and a client's memory, make of a local update after its last step."""
+"""A local update after its last step: the method's next state of the client, and the tensors that stay with it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

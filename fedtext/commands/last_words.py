@@ -61,7 +61,7 @@ def last_words(again: str) -> Iterator[LastWords]:
     words = LastWords(again)
     try:
         yield words
-    except SystemExit:  # of a signal that asks to end, which nobody reports
+    except SystemExit:  # of a signal that asks to end, which is not reported
         raise
     except BaseException:
         words.close()

@@ -213,8 +213,8 @@ class Noise(Strict):
     cohort_size: int | None = Field(
         None,
         ge=1,
-        description="simulate the noise of rounds with so many clients: on the mean update it is as small as theirs; "
-        "null: that of the clients there are",
+        description="simulate the noise of rounds with this number of clients: on the mean update it is as small as "
+        "theirs; null: that of the clients there are",
     )
     delta: float = Field(DELTA, gt=0, lt=1, description="delta at which epsilon is stated; far below 1 / clients")
 

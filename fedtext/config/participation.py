@@ -12,7 +12,7 @@ _WHOLE = 1e-3  # how far rounds * fraction of an epoch may be from 1, so that 0.
 
 
 class Availability(Strict):
-    """When clients can be reached: by day and by night, at different times in different places.
+    """Availability of clients over the day, at different times in different places.
 
     A client is available in hour h with probability night + (1 - night) (1 + cos(2 pi (h / day - p_k))) / 2; its noon,
     p_k of a day, is drawn from the seed. Each round is an hour, or with ``hour_s`` so many simulated seconds.

@@ -35,7 +35,7 @@ class Server(Strict):
     )
     buffer: Buffer | None = Field(
         None,
-        description="clients train asynchronously, and the server makes a step after so many updates; null: rounds",
+        description="clients train asynchronously, and the server makes a step after a number of updates; null: rounds",
     )
     noise: Noise | None = Field(None, description="central differential privacy; needs clip at the end of uplink")
     secure_aggregation: SecureAggregation | None = Field(

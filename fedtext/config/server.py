@@ -70,7 +70,7 @@ ServerOptimizer = ServerSGD | ServerAdam | ServerYogi
 
 
 class Buffer(Strict):
-    """Asynchronous training (FedBuff, Nguyen et al. 2022): a round is one step of the server, after so many updates.
+    """Asynchronous training (FedBuff, Nguyen et al. 2022): a round is a step of the server, after a number of updates.
 
     participation.fraction of the clients train at any time, each on the parameters of the step after which it began;
     participation.pace says how long they take.

@@ -31,7 +31,7 @@ class User(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """What is read of a file: columns of a Parquet table, and whether the published test split is.
+    """The part of a file that is loaded: columns of a Parquet table, and whether the published test split is.
 
     Without it a table needs no column of the split: all rows are then of train.
     """

@@ -21,7 +21,7 @@ class Attacked(Pooled):
 
     Attributes:
         train_M: Scores of the client's train texts.
-        test_U: Scores of texts that nobody has trained on.
+        test_U: Scores of texts that no client has trained on.
     """
 
     train_M: NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""What clients contribute to metrics over all clients' texts."""
+"""Contributions of clients to metrics over all clients' texts."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the norm of ``clip.adaptive`` costs (Andrew et al. 2021, theorem 1).
+"""The privacy cost of the norm of ``clip.adaptive`` (Andrew et al. 2021, theorem 1).
 
 A round releases the noised sum of updates of norm C or less, and the noised number of those that were not clipped,
 counted as b - 1/2 for each client, so that one client changes it by 1/2. With noise of standard deviation z_u C on the

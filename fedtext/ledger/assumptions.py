@@ -1,4 +1,4 @@
-"""What guarantees rest on, in the words of the ledger."""
+"""The assumptions of guarantees, in the words of the ledger."""
 
 from typing import TYPE_CHECKING
 

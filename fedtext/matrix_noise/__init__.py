@@ -1,6 +1,6 @@
 """Correlated Gaussian noise for sums over rounds (DP-FTRL, matrix mechanisms).
 
-What a run releases are prefix sums of its rounds' updates: A x with x the updates by round and A the lower triangle of
+A run releases prefix sums of its rounds' updates: A x with x the updates by round and A the lower triangle of
 ones. A strategy factors A = B C. Releasing C x + s Z, with Z standard normal and s the noise multiplier times the
 sensitivity of C, is one Gaussian mechanism, and what is released, A x + s B Z, is computed from it. The round's update
 gets the noise s (C^-1 Z)_t, a part of which later rounds take away again.

@@ -1,4 +1,4 @@
-"""What every strategy states: its sensitivity, its errors, and its noise round by round."""
+"""The interface of strategies: sensitivity, errors, and noise round by round."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

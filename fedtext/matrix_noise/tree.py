@@ -73,7 +73,7 @@ def node_variances(levels: int) -> list[float]:
 
 
 def _sizes(rounds: int) -> list[int]:
-    """The sizes of the nodes that are complete after so many rounds."""
+    """Return the sizes of the nodes that are complete after this number of rounds."""
     return [1 << level for level in range(rounds.bit_length())]
 
 

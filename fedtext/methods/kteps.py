@@ -186,7 +186,7 @@ class KTEPS(Method):
         return Terms(labels_B, self.projection, self.temperature, standard, diverse, bandwidth)
 
     def computed(self, texts: int) -> list[str]:
-        """Return the names of the terms of a batch of so many texts; HSIC of one sample does not exist."""
+        """Return the names of the terms of a batch with this number of texts; HSIC of one sample does not exist."""
         there = True, True, bool(self.lambda1), bool(self.lambda2) and texts > 1
         return list(compress(NAMES, there))
 

@@ -25,7 +25,7 @@ from fedtext.runtime.json_files import read_json
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 KEY = "model.adapter.lora"
 _BASE = "base_model.model."
-# What must not be otherwise, or the adapter would compute something else than W + (alpha / rank) B A.
+# Required settings: with others the adapter would compute something else than W + (alpha / rank) B A.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none", None),

@@ -31,7 +31,7 @@ def widest(model: ModelConfig) -> tuple[str, int]:
 
 
 def is_large(model: ModelConfig) -> bool:
-    """Whether a network of the model can have so many parameters that building it takes long."""
+    """Whether building a network of the model may take long, by its number of parameters."""
     found = list(whole_numbers(model.model_dump(mode="json")))
     layers = sum(value for key, value in found if key.endswith("layers")) + len(found)
     return layers * widest(model)[1] ** 2 > SMALL

@@ -51,7 +51,7 @@ class Graph:
 def needed(threshold: float, neighbors: int) -> int:
     """Return how many of a client's neighbours a share of them is, rounded up, and always more than half.
 
-    Among any two sets of so many neighbours is then one that is in both, and gives a share of one secret alone.
+    Any two sets of this size then have a neighbour in common, and it gives a share of one secret alone.
     """
     return max(neighbors // 2 + 1, math.ceil(round(threshold * neighbors, 9)))
 

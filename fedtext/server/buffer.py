@@ -27,7 +27,7 @@ PREFIX = "#buffer/"  # of earlier parameters among the tensors of a checkpoint
 
 @dataclass(frozen=True)
 class Step:
-    """What comes before a step of the server.
+    """The work that precedes a step of the server.
 
     Attributes:
         versions: Of each client whose update has come, the number of steps behind the parameters it was trained on.

@@ -1,4 +1,4 @@
-"""What a phase of a local update moves."""
+"""Parameters and table rows that move in a phase of a local update."""
 
 from collections.abc import Callable, Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""What the doctor is asked to look at."""
+"""The arguments of the doctor's checks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Asked:
-    """What the doctor is asked to look at.
+    """The objects that the doctor checks.
 
     Attributes:
         experiment: An experiment file to look at as well; None: none.

@@ -79,7 +79,7 @@ def token(environment: Mapping[str, str]) -> Finding:
     file = Path(environment.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token").expanduser()
     if mode not in ("", "token"):
         return _about.warning(
-            f"RAY_AUTH_MODE={mode}: whoever reaches a port of the cluster can run code on it",
+            f"RAY_AUTH_MODE={mode}: anyone who reaches a port of the cluster can run code on it",
             "start Ray with RAY_AUTH_MODE=token (cluster/README.md)",
         )
     if environment.get("RAY_AUTH_TOKEN"):
@@ -89,7 +89,7 @@ def token(environment: Mapping[str, str]) -> Finding:
             remedy = "copy the head's ~/.ray/auth_token there, or make one with ray get-auth-token --generate"
             return _about.problem(f"RAY_AUTH_MODE=token, and there is no token in {file}", remedy)
         remedy = "ray get-auth-token --generate, and RAY_AUTH_MODE=token on all nodes"
-        return _about.warning("no token: whoever reaches a port of the cluster can run code on it", remedy)
+        return _about.warning("no token: anyone who reaches a port of the cluster can run code on it", remedy)
     if file.stat().st_mode & 0o077:
         return _about.warning(f"token: others can read {file}", f"chmod 600 {file}")
     return _about.ok(f"token: from {file}")

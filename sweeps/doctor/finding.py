@@ -1,4 +1,4 @@
-"""What a check of the doctor finds."""
+"""Results of the doctor's checks."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What is installed: Python, packages against constraints.txt, extras. Nothing is imported."""
+"""Checks of installed software: Python, packages against constraints.txt, extras. Nothing is imported."""
 
 import re
 import sys
