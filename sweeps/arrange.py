@@ -9,6 +9,7 @@ from typing import get_args
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
+from fedtext.api.disclosed import disclosed
 from fedtext.client.audit_runner import audited_words
 from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
 from fedtext.config.experiment import Experiment
@@ -24,7 +25,7 @@ from fedtext.state.checkpoint import coefficients, recorded
 from fedtext.state.fingerprint import fingerprint
 from fedtext.training.config import Engine
 from sweeps.folder import RunFolder
-from sweeps.job import Job, disclosed, key
+from sweeps.job import Job, key
 from tune_spaces.cases import Case, refused
 
 

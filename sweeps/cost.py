@@ -81,13 +81,13 @@ def _mean_rows(clients: Sequence[ClientData], all_rows: bool) -> float:
 
 
 def in_words(one: Cost) -> list[str]:
-    """Return the cells of a trial's cost in a table."""
+    """Return the cells of a trial's cost in a table. Texts are of the whole trial, bytes of a client in a round."""
     return [
         f"{one.rounds} round{'s' * (one.rounds != 1)}",
         f"{one.clients:.4g} client{'s' * (one.clients != 1)}",
-        f"{one.texts:,.0f} texts",
+        f"{one.texts:,.0f} texts in all",
         f"{data_size(one.up)} up",
-        f"{data_size(one.down)} down",
+        f"{data_size(one.down)} down a client and round",
     ]
 
 

@@ -6,16 +6,10 @@ from pathlib import Path
 
 from actors import placement
 from dashboards.store import Store
-from fedtext.canaries.plan import check as check_canaries
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content
 from fedtext.corpora.types import Corpus
-from fedtext.ledger import ledger
-from fedtext.ledger.report import reveals
 from fedtext.models.inits import RandomInit
-from fedtext.parameters import shared_numbers
-from fedtext.secure.graph import withstands
-from fedtext.server.noise import noise_errors
 from sweeps.folder import RunFolder
 from tune_spaces.cases import Case
 from tune_spaces.search import Search
@@ -97,17 +91,3 @@ def key(experiment: Experiment) -> str:
     embedding = experiment.model.embedding
     vectors = "" if isinstance(embedding.init, RandomInit) else repr(embedding)
     return f"{experiment.corpus!r} {vectors} {experiment.seed} {experiment.own_vocabularies}"
-
-
-def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
-    """Return sentences on what a run of the experiment reveals and guarantees."""
-    clients, coordinates = len(corpus.clients), numbers(experiment, corpus)
-    check_canaries(experiment, coordinates)
-    entries = ledger(experiment, coordinates, clients, experiment.training.rounds)
-    beside = noise_errors(experiment, clients, coordinates), withstands(experiment, clients)
-    return [*reveals(experiment, entries), *filter(None, beside)]
-
-
-def numbers(experiment: Experiment, corpus: Corpus) -> int:
-    """Return the number of shared parameters."""
-    return shared_numbers(experiment, corpus.classes, len(corpus.clients), len(corpus.vocabulary), corpus.features)

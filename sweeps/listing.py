@@ -77,8 +77,7 @@ class ListedRun:
             ``failed``: all have ended, and some failed.
         trials: Its trials, in order.
         metric: The metric by which its trials are sorted, or another one if no trial has that.
-        best: Its best value, of trials that have not failed and, if there are others, are no baselines; None: there is
-            none.
+        best: Its best value, of trials that have not failed and are no baselines; None: there is none.
         changed: When a trial last wrote something, in unix seconds.
     """
 
@@ -179,15 +178,18 @@ def _trials(folder: Path, planned: Mapping[str, About]) -> Iterator[ListedTrial]
 
 
 def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, float | None]:
-    """Return the metric of sorting, or else the first other one that a trial has, and its best value."""
+    """Return the metric of sorting, or else the first other one that a trial has, and its best value.
+
+    A baseline is not chosen by a sweep: if no other trial has a metric, there is no best value, and the metric is the
+    first that a baseline has.
+    """
     well = [trial for trial in trials if trial.status != "failed"]
-    candidates = [trial for trial in well if not trial.baseline] or well
-    for name in (metric, metric.removesuffix("_val"), *METRICS):
-        values = [trial.metrics[name] for trial in candidates if name in trial.metrics]
-        if values:
+    names = metric, metric.removesuffix("_val"), *METRICS
+    for name in names:
+        if values := [trial.metrics[name] for trial in well if not trial.baseline and name in trial.metrics]:
             smaller = smaller_is_better(name) if name != metric or mode == "auto" else mode == "min"
             return name, min(values) if smaller else max(values)
-    return metric, None
+    return next((name for name in names if any(name in trial.metrics for trial in well)), metric), None
 
 
 def _search_goes_on(tune: Mapping[str, Any], folder: Path) -> bool:

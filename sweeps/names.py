@@ -63,6 +63,11 @@ def find(storage: Path, run: str, what: str) -> Path:
     run = str(remote.local) if remote else run
     path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
     if not (path / PLAN).is_file():
+        if run and (Path(run) / "experiment.yaml").is_file() and any(Path(run).glob("round-*")):
+            raise UserError(
+                f"{what}: {run} was made by {spelled('run')} --no-ray, which has no report: metrics are in its "
+                "rows.json, guarantees in its ledger.json, and the command that made it continues it"
+            )
         there = sorted((plan.parent for plan in storage.glob(f"*/{PLAN}")), key=lambda p: p.stat().st_mtime)
         known = f"; the latest there are {', '.join(p.name for p in there[-3:])}" if there else ""
         raise UserError(f"{what}: there is no run {run} in {storage}{known}")

@@ -1,6 +1,6 @@
 """From a request to a job: everything that can be checked is checked before the first trial starts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -10,16 +10,19 @@ from typing import Any
 from actors import cluster
 from actors.coming import wait_for
 from dashboards import store as mlflow_store
+from fedtext.api.disclosed import numbers
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
+from fedtext.config.plugins import Plugin
+from fedtext.config.plugins import find as find_plugin
 from fedtext.config.tune import Tune
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.state.checkpoint import KEPT
 from sweeps.arrange import arranged, with_corpora
 from sweeps.folder import RunFolder
-from sweeps.job import Job, key, numbers
+from sweeps.job import Job, key
 from sweeps.names import places
 from sweeps.places import PLAN, STORAGE, home
 from sweeps.population import evolved
@@ -108,13 +111,25 @@ def asked(request: Request) -> Asked:
     elif request.resume is not None:
         folder = RunFolder.begun(home() / STORAGE, request.resume, request.command)
         source = str(folder.path / PLAN)
-        pairs = parse_overrides(overrides) | changes
-        content = files.with_plugins(override(folder.content(), pairs), more=request.plugins)
+        pairs, kept = parse_overrides(overrides) | changes, folder.content()
+        _check_plugins(files.plugins_of(kept), request.plugins)
+        content = files.with_plugins(override(kept, pairs), more=request.plugins)
         experiment = files.validate(content, source, overridden=pairs)
     else:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
     folder.check(experiment)
     return Asked(content, experiment, source, folder, aside)
+
+
+def _check_plugins(kept: Iterable[Plugin], more: Iterable[str | Path]) -> None:
+    """Raise UserError if a run that goes on has one of these plug-ins with another text."""
+    mine = {plugin.name: plugin for plugin in kept}
+    for found in map(find_plugin, more):
+        if found.name in mine and mine[found.name] != found:
+            raise UserError(
+                f"{option('plugin')}: a run goes on with its own copy of {found.name}, and this one has another text: "
+                "start a new run to use it"
+            )
 
 
 def given(

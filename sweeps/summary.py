@@ -1,6 +1,6 @@
 """A description of a job in sentences, printed before its first trial starts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from actors.placement import counted
 from fedtext.config.engine import engine_reason, stack_size
@@ -10,6 +10,7 @@ from fedtext.models.inits import RandomInit
 from fedtext.server.start import participant_count
 from fedtext.text.vocabulary import SPECIAL
 from sweeps.job import Job, key
+from sweeps.labels import Names
 from tune_spaces.cases import Case
 
 
@@ -38,9 +39,9 @@ def details(job: Job) -> list[str]:
     revealed = [(sentence, case) for case in searched for sentence in job.disclosed[case.id]]
     return [
         *dict.fromkeys(_corpora(job)),  # those of several seeds differ in their splits alone
-        *_each_once(placed, len(job.cases)),
-        *_each_once(trained, len(job.cases)),
-        *_each_once(revealed, len(searched)),
+        *_each_once(placed, job.cases),
+        *_each_once(trained, job.cases),
+        *_each_once(revealed, searched),
     ]
 
 
@@ -59,11 +60,11 @@ def _corpora(job: Job) -> Iterator[str]:
             yield f"  vectors for {shares}; the other words start {start}"
 
 
-def _each_once(sentences: Iterable[tuple[str, Case]], cases: int) -> Iterator[str]:
-    """Yield every sentence once, with the methods it is about unless it is about all ``cases``."""
-    about: dict[str, list[Case]] = {}
+def _each_once(sentences: Iterable[tuple[str, Case]], cases: Sequence[Case]) -> Iterator[str]:
+    """Yield every sentence once, with the cases it is about unless it is about all ``cases``."""
+    about: dict[str, dict[str, Case]] = {}
     for sentence, case in sentences:
-        about.setdefault(sentence, []).append(case)
+        about.setdefault(sentence, {})[case.id] = case
+    names = Names(cases)
     for sentence, those in about.items():
-        names = ", ".join(dict.fromkeys(case.experiment.method.name for case in those))
-        yield f"  {sentence}" if len(those) == cases else f"  {names}: {sentence}"
+        yield f"  {sentence}" if len(those) == len(cases) else f"  {names.of(list(those.values()))}: {sentence}"

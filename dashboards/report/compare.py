@@ -85,7 +85,7 @@ def findings(sweep: Sweep) -> list[str]:
     found = winner.spread(of.name)
     assert found is not None
     most = "lowest" if of.unit.less else "highest"
-    seeds = f"mean of {found.count} seeds" if found.count > 1 else "one seed"
+    seeds = f"mean ± standard deviation of {found.count} seeds" if found.count > 1 else "one seed"
     others = [row for row in sweep.rows if row is not winner and row.spread(of.name)]
     where = f"has the {most} {of.name} of the space" if len(sweep.rows) > 1 else f"reached {of.name}"
     said = [f"{winner.label} {where}: {told(found, of)} ({seeds})."]
@@ -94,9 +94,9 @@ def findings(sweep: Sweep) -> list[str]:
         said.append(f"On test texts it has {of_texts} {told(test, measure(of_texts))}.")
     apart = {one.row.id: one for one in paired(sweep.rows, winner, of)}
     named = [*[row for row in others if not row.baseline][:1], *[row for row in others if row.baseline]]
-    for row in named:
-        if one := apart.get(row.id):
-            said.append(_sentence(one, of))
+    leads = [apart[row.id] for row in named if row.id in apart]
+    spread_out = next((one for one in leads if one.difference.error is not None and one.difference.mean), None)
+    said += [_sentence(one, of, explained=one is spread_out) for one in leads]
     if others and not apart:
         said.append("No other trial has its seed: there are no paired differences.")
     elif others and max(one.seeds for one in apart.values()) < 2:
@@ -109,19 +109,26 @@ def told(found: Spread, of: Measure) -> str:
     return f"{spread(found, of.write)} {of.unit.name}".rstrip()
 
 
-def _sentence(one: Paired, of: Measure) -> str:
-    """Return the lead of the winner over a row, in words."""
+def _sentence(one: Paired, of: Measure, explained: bool) -> str:
+    """Return the lead of the winner over a row, in words.
+
+    Args:
+        one: The difference of the row and the winner.
+        of: The measure.
+        explained: Whether to say that what is behind ± is a standard error: elsewhere it is a standard deviation.
+    """
     lead, error, p = -one.difference.mean, one.difference.error, one.difference.p
-    unit = " points" if of.unit.name == "%" else ""
     if lead == 0:
-        return f"{one.row.name} is equal to it."
+        return f"{one.row.name} is equal to it in {of.name}."
+    unit = f"points of {of.name}" if of.unit.name == "%" else f"in {of.name}"
     side = "ahead of" if of.better(lead, 0.0) else "behind"
-    text = f"It is {of.shown(abs(lead))}{'' if error is None else f' ± {of.shown(error)}'}{unit} {side} {one.row.name}"
-    if p is None:
-        return f"{text}."
-    if p < LEVEL:
-        return f"{text} ({_p(p)}, {one.seeds} seeds)."
-    return f"{text}: not significant ({_p(p)}, {one.seeds} seeds)."
+    size = of.shown(abs(lead)) if error is None else f"{of.shown(abs(lead))} ± {of.shown(error)}"
+    text = f"It is {size} {unit} {side} {one.row.name}"
+    aside = ["± standard error"] if explained else []
+    if p is not None:
+        text += "" if p < LEVEL else ": not significant"
+        aside += [_p(p), f"{one.seeds} seeds"]
+    return f"{text} ({', '.join(aside)})." if aside else f"{text}."
 
 
 def _p(p: float) -> str:

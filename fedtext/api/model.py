@@ -41,6 +41,10 @@ class Model:
         self.trained, self.experiment = trained, trained.experiment
         self._bound: dict[str | None, Bound] = {}
 
+    def __repr__(self) -> str:
+        of = self.experiment
+        return f"Model({of.name}, method={of.method.name}, model={of.model.name})"
+
     @classmethod
     def load(cls, folder: str | Path, trust_plugins: bool = False) -> "Model":
         """Read a model folder.
@@ -56,6 +60,7 @@ class Model:
         where = folder_of(folder, "the model")
         present(where)
         with origins_named():
+            _check_folder(where)
             return cls(model_folder.read(where, trust_plugins))
 
     def save(self, folder: str | Path) -> None:
@@ -209,6 +214,13 @@ class Model:
         if client not in self._bound:
             self._bound[client] = bind(self.trained, client)
         return self._bound[client]
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UserError if it is the folder of a run in which the model is, for example OUT rather than OUT/model."""
+    inner = folder / model_folder.FOLDER
+    if not (folder / model_folder.ABOUT).is_file() and (inner / model_folder.ABOUT).is_file():
+        raise UserError(f"{folder} has no {model_folder.ABOUT}, and {inner} has one: give {inner}")
 
 
 def _checked(texts: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RECORDS = "rows.json"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """The result of a run.
 
@@ -39,7 +39,12 @@ class Result:
     experiment: Experiment
     history: tuple[RoundRecord, ...]
     ledger: list[Entry]
-    trained: Trained = field(repr=False)
+    trained: Trained
+
+    def __repr__(self) -> str:
+        of, last = self.experiment, dict(list(self.metrics.items())[:6])
+        shown = ", ".join(f"{name}={value:.4g}" for name, value in last.items())
+        return f"Result({of.name}, method={of.method.name}, rounds={len(self.history)}, {shown}, ...)"
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -74,12 +79,17 @@ class Result:
         Raises:
             UserError: pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise UserError("to_pandas needs the package pandas: pip install pandas") from error
         rows: list[dict[str, Any]] = [{"round": record.round, **record.metrics} for record in self.history]
-        return pandas.DataFrame(rows).set_index("round")
+        return _pandas("to_pandas").DataFrame(rows).set_index("round")
+
+    def clients_to_pandas(self) -> "pandas.DataFrame":
+        """Return the clients' last metrics as a data frame: a row for each client, a column for each metric.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        frame = _pandas("clients_to_pandas").DataFrame.from_dict(self.clients, orient="index")
+        return frame.rename_axis("client")
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder with the history (``rows.json``) and the ledger (``ledger.json``) in it.
@@ -97,3 +107,11 @@ class Result:
         """Write the history as ``rows.json``."""
         with writing(folder / RECORDS):
             (folder / RECORDS).write_text(json.dumps([record.to_json() for record in self.history], indent=1))
+
+
+def _pandas(asking: str) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError(f"{asking} needs the package pandas: pip install pandas") from error
+    return pandas

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtext.accounting.entry import Entry
+from fedtext.api.disclosed import disclosed
 from fedtext.api.result import Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
@@ -17,7 +18,6 @@ from fedtext.config.engine import choose_engine, engine_reason, stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override, parse_overrides
 from fedtext.corpora.prepare import prepare
-from fedtext.corpora.secrets import KEY as SECRETS
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option, spelled, writing
 from fedtext.ledger import FILE, read
@@ -32,10 +32,13 @@ from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import checkpoint, model_folder
 from fedtext.state.checkpoint import OtherRunError
-from fedtext.state.fingerprint import SCIENCE
+from fedtext.state.fingerprint import SCIENCE, fixed_length
 from fedtext.state.model_folder import EXPERIMENT
 from fedtext.state.seal import state_key
 from fedtext.training.config import Engine
+
+logger = logging.getLogger(__name__)
+ROUNDS = "training.rounds"
 
 
 def load(
@@ -75,7 +78,8 @@ def run(
 ) -> Result:
     """Run an experiment in this process, without Ray and MLflow.
 
-    Its ``space``, ``baselines`` and ``seeds``, which are for sweeps, are ignored.
+    Its ``space``, ``baselines`` and ``seeds``, which are for sweeps, are ignored. Before the first round the engine,
+    and what the run reveals and guarantees, are logged with level INFO.
 
     Args:
         experiment: As in ``load``.
@@ -175,19 +179,27 @@ def _started(experiment: Experiment, corpus: Corpus, device: str, folder: Path |
             files.keep_plugins(experiment, folder)
             (folder / EXPERIMENT).write_text(files.resolved(experiment), encoding="utf-8")
     stack = stack_size(experiment, len(federation.fleet.clients))[1]
-    logging.getLogger(__name__).info("%s; %s", engine_reason(experiment), stack)
-    if experiment.corpus.planted:
-        logging.getLogger(__name__).info("%s: %s", SECRETS, experiment.corpus.planted)
+    logger.info("%s; %s", engine_reason(experiment), stack)
+    if logger.isEnabledFor(logging.INFO):  # accounting can take seconds
+        for sentence in disclosed(experiment, corpus):
+            logger.info("%s", sentence)
     return federation
 
 
 def _other_run(experiment: Experiment, folder: Path | None) -> str:
-    """Return a message about a folder whose run is not that of an experiment. It names the keys that differ."""
+    """Return a message about a folder whose run is not that of an experiment. It names the keys that differ, of which
+    the number of rounds is one only if a run of this experiment cannot be made longer."""
     assert folder is not None, "a run without a folder is not continued"
     other = "from other data, with other plug-ins, or by another version of fedtext"
     if (folder / EXPERIMENT).is_file():
         kept, now = files.read(folder / EXPERIMENT), experiment.model_dump(mode="json")
         before, after = (flattened({key: one[key] for key in sorted(SCIENCE & set(one))}) for one in (kept, now))
-        if changed := differences(before, after):
+        changed = differences(before, after)
+        if not (why := fixed_length(experiment)):
+            changed.pop(ROUNDS, None)
+        if list(changed) == [ROUNDS]:
+            what = "more" if after[ROUNDS] > before[ROUNDS] else "fewer"
+            return f"{option('out')}: the run in {folder} cannot have {what} rounds: {why}; name another folder"
+        if changed:
             other = f"otherwise ({listed(changed)})"
     return f"{option('out')}: the run in {folder} was begun {other}: name another folder, or remove that one"

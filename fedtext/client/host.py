@@ -188,7 +188,7 @@ class Host:
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """Return the optimization problem of these clients after they received ``flat``."""
-        rows_R = self.clients[members[0]].rows_R if len(members) == 1 else None
+        rows_R = self.clients[members[0]].rows_R if self.experiment.reads_table and len(members) == 1 else None
         received = self.ranks.masked(self._received(flat), members[0])  # of a transformer, whose clients are no stack
         return Problem(self.method, self.network, Received(received, rows_R))
 

@@ -11,6 +11,10 @@ from fedtext.layout import TABLE, Layout
 from fedtext.runtime.devices import to_device
 from fedtext.training.stack import Stack
 
+TABLE_USED = (
+    f"the loss uses received[{TABLE!r}], whose rows are not those of the batch: write reads_table = True in the class "
+    "of the method, so that both have all rows of the client"
+)
 Values = NDArray[np.float32] | Tensor  # a Tensor on a GPU
 
 
@@ -19,8 +23,10 @@ class Received(Mapping[str, Tensor]):
 
     Args:
         shared: The parameters, tables with V rows.
-        rows_R: The client's own rows of the table; None in a stack, whose losses must not use the table
-            (``Method.reads_table``).
+        rows_R: The client's own rows of the table; None: a loss must not use the table (``Method.reads_table``).
+
+    Raises:
+        ValueError: The table is asked for, and must not be used.
     """
 
     def __init__(self, shared: Mapping[str, Values], rows_R: NDArray[np.int32] | None) -> None:
@@ -31,7 +37,8 @@ class Received(Mapping[str, Tensor]):
         if name not in self.ready:
             values = self.shared[name]
             if name == TABLE:
-                assert self.rows_R is not None, "a method whose loss uses the table must set reads_table"
+                if self.rows_R is None:
+                    raise ValueError(TABLE_USED)
                 values = chosen_rows(values, self.rows_R)
             self.ready[name] = values if isinstance(values, Tensor) else torch.tensor(values)
         return self.ready[name]

@@ -52,6 +52,7 @@ COMMANDS = {
     )
 }
 GROUPS = {"train": "train", "look": "look at what there is", "use": "use and extend"}
+MEANT = {"train": "run", "tune": "sweep"}  # what other programs call a command
 USAGE = "usage: fedtext COMMAND [ARGUMENTS]\n       fedtext COMMAND --help\n"
 OPTIONS = [
     ("-h, --help", "this list"),
@@ -122,7 +123,9 @@ def _refused(word: str) -> int:
         problem = f"{word} is no command; did you mean {spelled('run')} {word}, or {spelled('sweep')} {word}?"
     else:
         problem = f"there is no {'option' if word.startswith('-') else 'command'} {word}"
-        problem += did_you_mean(word, [*COMMANDS, "--help", "--version", "--keys", "--completion"])
+        named = MEANT.get(word)
+        near = did_you_mean(word, [*COMMANDS, "--help", "--version", "--keys", "--completion"])
+        problem += f"; did you mean {spelled(named)}?" if named else near
     end = " " if problem.endswith("?") else "; "
     print(f"error: {problem}{end}fedtext --help lists the commands", file=sys.stderr)
     return 2

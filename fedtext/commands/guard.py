@@ -16,7 +16,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
     Args:
         main: Parses and runs; returns the exit status.
-        again: How an interrupted command is continued, for the message.
+        again: How an interrupted command is continued, for the message, unless the KeyboardInterrupt says it.
 
     Returns:
         The command. Its exit status is that of ``main``; 2 after a UserError, or if a disk is full; 1 after a
@@ -47,8 +47,9 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
                 raise
             print(f"error: {sentence}", file=sys.stderr)
             return 2
-        except KeyboardInterrupt:
-            print(f"interrupted; {again}" if again else "interrupted", file=sys.stderr)
+        except KeyboardInterrupt as stopped:
+            how = str(stopped) or again
+            print(f"interrupted; {how}" if how else "interrupted", file=sys.stderr)
             return INTERRUPTED
 
     return command

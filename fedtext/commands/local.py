@@ -1,7 +1,7 @@
 """``fedtext run FILE --no-ray``: one run in this process, with the library alone: no Ray, no MLflow."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from fedtext.records import RoundRecord
 
 DESCRIPTION = """\
-One run in this process, with the library alone: no Ray, no MLflow. It gives the same results as one on Ray, prints a
-line for each round, then every metric and the privacy ledger and, with --out, keeps records, state and the model in a
+One run in this process, with the library alone: no Ray, no MLflow. It gives the same results as one on Ray, prints the
+privacy ledger, a line for each round, then every metric and, with --out, keeps records, state and the model in a
 folder, from which the same command continues.
 """
 # Options of a run on Ray, with their number of values
@@ -39,7 +39,9 @@ def parser() -> Parser:
     add_plugin(made)
     add_keys(made)
     for option, values in ON_RAY.items():
-        made.add_argument(option, action=Refused, nargs=values, why="is for runs on Ray: leave out it or --no-ray")
+        made.add_argument(
+            option, action=Refused, nargs=values, why="is for runs on Ray: leave it out, or leave out --no-ray"
+        )
     return made
 
 
@@ -49,6 +51,7 @@ def main(words: Sequence[str] | None) -> int:
     Raises:
         UserError: The experiment or its corpus cannot be used.
         ClientError: The training of a client failed.
+        KeyboardInterrupt: The run was interrupted; the message says how it is continued.
     """
     made = parser()
     arguments = made.parse_intermixed_args(words)
@@ -63,7 +66,8 @@ def main(words: Sequence[str] | None) -> int:
         made.error("which experiment? name a file, demo.yaml for example; --keys lists its keys")
     overrides = [*arguments.overrides, *([] if arguments.seed is None else [f"seed={arguments.seed}"])]
     experiment = load(arguments.experiment, *overrides, plugins=arguments.plugin)
-    logger = logging.getLogger("fedtext.api.run")  # logs the engine before the first round
+    # It logs the engine, what is revealed, and the ledger before the first round
+    logger = logging.getLogger("fedtext.api.run")
     logger.setLevel(logging.INFO)
     logger.addHandler(printed := _Printed())
 
@@ -73,9 +77,11 @@ def main(words: Sequence[str] | None) -> int:
     try:
         given = {"data": arguments.data, "device": arguments.device, "out": arguments.out}
         result = run(experiment, on_round=show, resume=True, **given)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_interrupted(arguments.out)) from error
     finally:
         logger.removeHandler(printed)
-    for line in _end(result):
+    for line in _end(result, printed.said):
         print(line)
     return 0
 
@@ -90,8 +96,20 @@ def _round(record: "RoundRecord", rounds: int) -> list[str]:
     return [*said, f"{pace(found['round_seconds'])} s"]
 
 
-def _end(result: "Result") -> "Iterator[str]":
-    """Yield lines with the last value of every metric and its meaning, and what the ledger guarantees."""
+def _interrupted(out: Path | None) -> str:
+    """Return how a run that was interrupted is continued, for the message."""
+    if out is None:
+        return "nothing was kept: --out FOLDER keeps each round, and the same command then continues the run"
+    return "the same command continues it"
+
+
+def _end(result: "Result", said: Collection[str]) -> "Iterator[str]":
+    """Yield lines with the last value of every metric and its meaning, and what the ledger has come to guarantee.
+
+    Args:
+        result: The result.
+        said: Lines that were printed before the first round, which are left out.
+    """
     from fedtext.ledger.report import guarantees
     from fedtext.metrics import column_order, meaning
     from fedtext.metrics.wording import told
@@ -101,12 +119,17 @@ def _end(result: "Result") -> "Iterator[str]":
     yield ""
     for name in sorted(values, key=column_order):
         yield f"{name:<{long}}  {values[name]:>{wide}}  {meaning(name)}".rstrip()
-    if result.ledger:
-        yield from ["", *guarantees(result.ledger)]
+    if new := [line for line in guarantees(result.ledger) if line not in said]:  # what was measured in the run
+        yield from ["", *new]
 
 
 class _Printed(logging.Handler):
-    """Print messages. Unlike ``logging.StreamHandler`` it raises exceptions, as if the disk is full."""
+    """Print messages, and keep them. Unlike ``logging.StreamHandler`` it raises exceptions, as if the disk is full."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(record.getMessage(), flush=True)
+        self.said.append(record.getMessage())
+        print(self.said[-1], flush=True)

@@ -20,6 +20,7 @@ WRONG = """\
 STATUSES = SUCCESS + FAILED + WRONG
 COMMENTS = 62  # column of the comments of examples, at most
 WIDEST = 120  # characters of a line of prose, however wide the terminal is
+KEY_PARTS = 3  # of a key that is proposed
 Example = tuple[str, str]  # words that are typed, and what they do
 
 
@@ -32,10 +33,32 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {problem}{end}{self.prog} --help shows what can be given\n")
 
     def _nearest(self, message: str) -> str:
-        """Return the option nearest to one that is not there, as the end of a sentence; empty if none is near."""
-        unknown = re.match(r"unrecognized arguments: .*?(--[\w-]+)", message)
+        """Return the key that an option which is not there has the name of, or the nearest option, as the end of a
+        sentence; empty if there is none."""
+        unknown = re.match(r"unrecognized arguments: .*?--([\w.-]+)(?:[= ]([^\s=]+)(?=\s|$))?", message)
+        if not unknown:
+            return ""
+        if any(action.dest == "overrides" for action in self._actions) and (keys := _keys_called(unknown[1])):
+            value = unknown[2] if unknown[2] and not unknown[2].startswith("-") else "VALUE"
+            return f"; did you mean {' or '.join(f'{key}={value}' for key in keys)}?"
         shown = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
-        return did_you_mean(unknown[1], shown) if unknown else ""
+        return did_you_mean(f"--{unknown[1]}", shown)
+
+
+def _keys_called(name: str) -> list[str]:
+    """Return the one or two keys of an experiment that ``--name`` may stand for; empty if there are more or none.
+
+    Of all keys called so, or whose last part is, they are the shortest. Keys of more than three parts are left out: a
+    newcomer who has guessed a name does not mean them.
+    """
+    from fedtext.config.overridable import overridable
+
+    name = name.replace("-", "_")
+    paths = [key.path.split(".") for key in overridable()]
+    keys = {".".join(path[:end]): end for path in paths for end in range(1, min(len(path), KEY_PARTS) + 1)}
+    found = {key: parts for key, parts in keys.items() if key == name or key.endswith(f".{name}")}
+    shortest = [key for key, parts in found.items() if parts == min(found.values())]
+    return shortest if len(shortest) < 3 else []
 
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:

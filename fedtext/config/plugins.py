@@ -202,18 +202,26 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
     Raises:
         UserError: There are none, or one of them lacks a method.
     """
-    none = True
+    none, nameless = True, ""
     classes: Iterable[Any] = dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
     for cls in classes:
         own = cls.__module__ == plugin.module or cls.__module__.startswith(f"{plugin.module}.")
         for kind in KINDS if own else ():
             if not issubclass(cls, kind.base) or not names_of(cls):
                 continue
+            if "name" not in inspect.get_annotations(cls):  # it has that of the class from which it is derived
+                nameless = nameless or cls.__name__
+                continue
             if inspect.isabstract(cls):
                 missing = ", ".join(sorted(cls.__abstractmethods__))
                 raise UserError(f"plugins: {plugin.name}: {cls.__name__} lacks {missing}, which a {kind.word} has")
             none = False
             yield kind, cls
+    if none and nameless:
+        raise UserError(
+            f"plugins: {plugin.name}: {nameless} has no name of its own, by which an experiment could choose it: add "
+            'name: Literal["mine"] = "mine" to the class'
+        )
     if none:
         raise UserError(
             f"plugins: {plugin.name} defines no method, mechanism, aggregation, corpus, model or audit: derive a class "

@@ -155,6 +155,15 @@ class CorpusConfig(Strict, ABC):
         return False
 
     @property
+    def draws_clients(self) -> bool:
+        """Whether another seed gives other clients, since texts are split over clients, or made, by the seed."""
+        return False
+
+    def clients_of(self, seed: int) -> str:
+        """Return a key that is equal for runs whose clients are the same. By default they are those of the data."""
+        return f"{self!r} {seed}" if self.draws_clients else self.name
+
+    @property
     def planted(self) -> str:
         """A sentence about texts that are added to those of clients; empty if there are none."""
         return ""

@@ -103,6 +103,10 @@ class DemoCorpus(CorpusConfig):
     flip: float = Field(0.3, ge=0, le=1, description="share of texts whose label depends on a flip word alone")
     noise: float = Field(0.02, ge=0, le=0.5, description="share of labels that are wrong")
 
+    @property
+    def draws_clients(self) -> bool:
+        return True
+
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         clients = []
         for number in range(self.clients):

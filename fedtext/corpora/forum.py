@@ -60,6 +60,10 @@ class ForumCorpus(StreamedCorpus):
     lexicon_size: int = Field(10_000, ge=10, le=300_000, description="number of different words")
     vocabulary: int = Field(10_000, ge=1, description="most frequent words kept, by summed client counts of train")
 
+    @property
+    def draws_clients(self) -> bool:
+        return True
+
     def lexicon(self) -> Lexicon:
         return Lexicon(map(spelled, range(self.lexicon_size)))
 

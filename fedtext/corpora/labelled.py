@@ -44,6 +44,10 @@ class LabelledCorpus(CorpusConfig):
             raise ValueError(cls.no_natural)
         return value
 
+    @property
+    def draws_clients(self) -> bool:
+        return True
+
     def dealt(self, train: Split, test: Split, seed: int, validation: Split | None = None) -> RawCorpus:
         """Split the texts over ``clients`` clients by ``partition``.
 

@@ -132,6 +132,10 @@ class LanguageCorpus(TokenCorpus):
             splits["validation"] = splits["validation"].sample(self.validation, draws)
         return splits
 
+    @property
+    def draws_clients(self) -> bool:
+        return True
+
     def dealt(self, lines: Mapping[Side, Iterable[str]], seed: int) -> RawCorpus:
         """Split the lines into sentences and these over the clients, in equal shares."""
         return RawCorpus(self.name, 0, deal(clients=self.clients, seed=seed, **self.splits(lines, seed)))

@@ -97,6 +97,10 @@ class MovieLensCorpus(CorpusConfig):
     def _used(self) -> tuple[Feature, ...]:
         return KNOWN[self.release] if self.features is None else tuple(dict.fromkeys(self.features))
 
+    @property
+    def draws_clients(self) -> bool:
+        return True
+
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         ratings = read(self.release, data, tags=self.side_text and not self.keywords)
         order_N = generator(seed, "test ratings").permutation(len(ratings.stars_N))

@@ -62,6 +62,9 @@ class StackOverflowCorpus(StreamedCorpus):
         "split", description="column of the split, of a .parquet: train, test or another, which is not read"
     )
 
+    def clients_of(self, seed: int) -> str:
+        return f"{self.name} {self.path}"
+
     def lexicon(self) -> Lexicon:
         return Lexicon()
 

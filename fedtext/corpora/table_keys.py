@@ -45,6 +45,13 @@ class TableKeys(CorpusConfig):
     )
 
     @property
+    def draws_clients(self) -> bool:
+        return self.client is None
+
+    def clients_of(self, seed: int) -> str:
+        return super().clients_of(seed) if self.draws_clients else f"{self.name} {self.path} {self.client}"
+
+    @property
     @abstractmethod
     def columns(self) -> dict[str, str]:
         """The name of the column for each key that names one, but client and split."""

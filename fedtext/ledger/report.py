@@ -1,6 +1,6 @@
 """The privacy report: sentences on what a run discloses and guarantees, printed at its start and stored with it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fedtext.accounting.entry import Entry, Measured
 from fedtext.adversaries import Collusion
@@ -149,19 +149,56 @@ def _measured(mechanism: str, measured: Measured) -> str:
     return said
 
 
-def of_trials(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield a sentence on the guarantee of all trials on the same clients together, if there are several."""
-    for entry, count in together(trials):
-        if count < 2:
-            continue
-        said = entry.how
-        if entry.epsilon is not None:
-            said = f"epsilon = {format_epsilon(entry.epsilon)} at delta = {entry.delta:g}"
-        yield (
-            f"all {count} of {len(trials)} trials that have server.noise and the same clients together: "
-            + said
-            + (f" ({entry.assumptions})" if entry.assumptions else "")
-        )
+def of_trials(trials: Sequence[Trial]) -> list[str]:
+    """Return sentences on the guarantee of all trials on the same clients together, for clients with several trials.
+
+    Each names its trials by their seeds, and by keys of the corpus where these tell clients apart. Equal guarantees, as
+    those of seeds that split the texts in different ways, are said once.
+
+    Args:
+        trials: The trials. Those without ``server.noise`` are in no group.
+    """
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        run = trial.experiment
+        groups.setdefault(run.corpus.clients_of(run.seed), []).append(trial)
+    about: dict[str, list[str]] = {}
+    for group in groups.values():
+        for entry, count in together(group):
+            if count > 1:
+                about.setdefault(_together(entry), []).append(f"the {count} of {_named(group, trials)} together")
+    return [
+        f"trials with server.noise on the same clients: {', and '.join(named)}: {said}" for said, named in about.items()
+    ]
+
+
+def _together(entry: Entry) -> str:
+    said = entry.how
+    if entry.epsilon is not None:
+        said = f"epsilon = {format_epsilon(entry.epsilon)} at delta = {entry.delta:g}"
+    return said + (f" ({entry.assumptions})" if entry.assumptions else "")
+
+
+def _named(group: Sequence[Trial], trials: Sequence[Trial]) -> str:
+    """Return what the trials of a group have in common: seeds, and the keys of the corpus in which others differ."""
+    group, trials = ([trial for trial in several if trial.experiment.server.noise] for several in (group, trials))
+    seeds = [str(seed) for seed in sorted({trial.experiment.seed for trial in group})]
+    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds[:-1])} and {seeds[-1]}"
+    inside, overall = _keys(group), _keys(trials)
+    return ", ".join([named, *(f"corpus.{key}={min(inside[key])}" for key in inside if _tells(inside, overall, key))])
+
+
+def _keys(trials: Sequence[Trial]) -> dict[str, set[str]]:
+    """Return the values of the keys of the trials' corpora."""
+    found: dict[str, set[str]] = {}
+    for trial in trials:
+        for key, value in trial.experiment.corpus:
+            found.setdefault(key, set()).add(str(value))
+    return found
+
+
+def _tells(inside: Mapping[str, set[str]], overall: Mapping[str, set[str]], key: str) -> bool:
+    return len(inside[key]) == 1 < len(overall[key])
 
 
 def _epsilon(entry: Entry) -> str:

@@ -48,13 +48,13 @@ class Trial:
 
 
 def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
-    """Yield the guarantee of all runs together, and of how many, for each corpus and seed.
+    """Yield the guarantee of all runs on the same clients together, and of how many.
 
     If they have different neighbours, it is for a client's updates or zeros in their place: the sum is divided by the
     expected number of clients, so that a client that is not there changes it as zeros do. Runs with ``server.noise``
     are composed, exactly if no sample amplifies, and otherwise by the smallest of three bounds
-    (``accounting.composition.several``); by Renyi divergence if clients add the noise. Another seed or corpus splits
-    the texts into other clients, whose guarantees cannot be added up.
+    (``accounting.composition.several``); by Renyi divergence if clients add the noise. Where the seed
+    splits the texts over clients, another seed has other clients, whose guarantees cannot be added up.
 
     Args:
         trials: The runs. Those that hide nothing by noise of the server, or of clients for it, are left out.
@@ -63,7 +63,7 @@ def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
     for trial in trials:
         run = trial.experiment
         if run.server.noise and run.method.shares and not run.method.pooled:
-            groups.setdefault(f"{run.corpus!r} {run.seed}", []).append(trial)
+            groups.setdefault(run.corpus.clients_of(run.seed), []).append(trial)
     for group in groups.values():
         yield _entry(group), len(group)
 
@@ -89,8 +89,11 @@ def _entry(trials: Sequence[Trial]) -> Entry:
     else:
         epsilon = composition.several(others, delta)
     how = f"{len(runs)} runs on the same clients"
-    if release := released(runs[0]):  # all have the same
-        epsilon, delta, how = epsilon + release.epsilon, delta + release.delta, f"{how} and their vocabulary"
+    # Runs of one corpus and seed have one vocabulary; each other one is released by itself.
+    if releases := {repr(run.corpus) + str(run.seed): found for run in runs if (found := released(run))}:
+        epsilon += sum(release.epsilon for release in releases.values())
+        delta += sum(release.delta for release in releases.values())
+        how += " and their vocabulary" if len(releases) == 1 else f" and their {len(releases)} vocabularies"
     return Entry(CENTRAL, "run", epsilon, delta, how, assumptions)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtext.client.load import Received
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout, is_table
 from fedtext.methods.base import Method
@@ -94,7 +95,8 @@ def epoch(
     before = [copies(stack, place) for place in range(len(clients))]
     torch.manual_seed(5)
     with one_torch_thread():
-        outcomes = train(Problem(method, network, before[0]), assembler, local, work)
+        rows_R = np.arange(clients[0].rows, dtype=np.int32) if method.reads_table else None
+        outcomes = train(Problem(method, network, Received(before[0], rows_R)), assembler, local, work)
     return [
         Trained(outcome.terms, before[place], copies(stack, place), network) for place, outcome in enumerate(outcomes)
     ]

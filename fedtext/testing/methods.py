@@ -1,14 +1,16 @@
 """Conformance checks of methods and models."""
 
+from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 import numpy as np
 import torch
 
+from fedtext.client.load import Received
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.rows import within
-from fedtext.layout import is_table
+from fedtext.layout import TABLE, is_table
 from fedtext.methods.base import Inference, Method, Model
 from fedtext.methods.state import Local, State, Tensors, flat
 from fedtext.models.base import ClassifierConfig, ModelConfig
@@ -49,11 +51,26 @@ def check_method(method: Method, **sections: Any) -> None:
 
 
 def check_losses(method: Method) -> None:
-    """Check the loss terms, their gradients, and the probabilities, on one batch in float64."""
+    """Check the loss terms, their gradients, and the probabilities, on one batch in float64.
+
+    Raises:
+        AssertionError: A property does not hold, or the loss raises ValueError.
+    """
     model, batch = tiny.model_and_batch(method, clients=2)
-    received = {name: tensor.detach().clone() for name, tensor in model.parameters.items() if not method.private(name)}
-    terms = method.loss(model, received, batch)
-    expect(terms, f"the loss of {method.name} has no terms")
+    shared = {name: tensor.detach().clone() for name, tensor in model.parameters.items() if not method.private(name)}
+    table = model.parameters.get(TABLE)
+    rows_R = None if table is None or not method.reads_table else np.arange(len(table), dtype=np.int32)
+    try:
+        terms = method.loss(model, Received(shared, rows_R), batch)
+    except ValueError as error:
+        raise AssertionError(f"the loss of {method.name} failed: {error}") from error
+    expect(
+        isinstance(terms, Mapping) and bool(terms),
+        f"the loss of {method.name} must return its terms by name, as {{'ce': loss}}, and at least one",
+    )
+    unknown = sorted(name for name, weight in method.weights.items() if weight and name not in terms)
+    named = f"has no terms {', '.join(unknown)}, which its weights name: its terms are {', '.join(terms)}"
+    expect(not unknown, f"the loss of {method.name} {named}")
     for name, term in terms.items():
         expect(torch.is_tensor(term) and term.dim() == 0, f"loss term {name} of {method.name} is not a scalar tensor")
         expect(torch.isfinite(term), f"loss term {name} of {method.name} is {term.item()}")

@@ -127,10 +127,14 @@ def test_findings_name_the_best_case_the_next_one_and_the_baselines(at: Path) ->
     sweep = read(at / "small")
     first, *others = findings(sweep)
     assert first.startswith(f"{sweep.winner.label} has the highest Ap_val of the space: ")
-    assert first.endswith("% (mean of 2 seeds).")
+    assert first.endswith("% (mean ± standard deviation of 2 seeds).")
     assert [word for sentence in others for word in ("local_only (baseline)", "fedavg (baseline)") if word in sentence]
     assert len(others) == 4
     assert re.fullmatch(r"On test texts it has Ap \d+\.\d ± \d+\.\d %\.", others[0])
+    assert all(nonempty(" Ap_val" in sentence for sentence in others[1:])), "of which metric a difference is"
+    leads = [sentence for sentence in others[1:] if " ± " in sentence]
+    assert "(± standard error" in leads[0]
+    assert sum("standard error" in sentence for sentence in leads) == 1, "where it first occurs"
     assert findings(read(at / "one"))[0].startswith("kteps reached Ap_val: ")
     empty = replace(read(at / "one"), outcomes={})
     assert findings(empty) == ["No trial of the space has ended with Ap_val, so that nothing can be compared yet."]

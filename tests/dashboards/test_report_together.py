@@ -1,10 +1,14 @@
 """The sentence of a sweep's report on the guarantee of all its trials together."""
 
+from typing import Any
+
 import pytest
 
 from dashboards.report.collect import Sweep
 from fedtext.accounting import composition
 from fedtext.config.files import validate
+from fedtext.ledger.report import of_trials
+from fedtext.ledger.together import Trial
 from tests.fedtext.ledger.noisy import ROUNDS, central
 from tune_spaces.cases import cases
 
@@ -17,7 +21,42 @@ def test_the_trials_of_a_sweep_have_a_guarantee_together() -> None:
     swept = Sweep("swept", experiment, cases(content, experiment, "test"), {}, {})
     (sentence,) = swept.guarantees()
     epsilon = composition.gaussian((ROUNDS / 4 + ROUNDS / 9) ** -0.5, 1, 1e-5)
-    assert sentence.startswith("all 2 of 3 trials that have server.noise")
-    assert f"together: epsilon = {epsilon:.4g} at delta = 1e-05" in sentence
+    assert f": the 2 of seed 0 together: epsilon = {epsilon:.4g} at delta = 1e-05" in sentence
     changing = experiment.model_copy(update={"tune": experiment.tune.model_copy(update={"scheduler": "pbt"})})
     assert Sweep("swept", changing, swept.cases, {}, {}).guarantees() == []
+
+
+@pytest.mark.parametrize(
+    ("corpora", "seeds", "named"),
+    [
+        ([{"name": "demo"}], (0, 1), ["the 2 of seed 0 together, and the 2 of seed 1 together"]),
+        ([{"name": "fdu"}], (0, 1, 4), ["the 6 of seeds 0, 1 and 4 together"]),
+        (
+            [{"name": "demo", "clients": 4}, {"name": "demo", "clients": 9}],
+            (3,),
+            ["the 2 of seed 3, corpus.clients=4 together, and the 2 of seed 3, corpus.clients=9 together"],
+        ),
+    ],
+)
+def test_trials_together_are_named_by_what_they_have_in_common(
+    corpora: list[dict[str, Any]], seeds: tuple[int, ...], named: list[str]
+) -> None:
+    pytest.importorskip("dp_accounting")
+    made = [
+        Trial(central(1.0, {"multiplier": z}, corpus=corpus, seed=seed))
+        for seed in seeds
+        for corpus in corpora
+        for z in (2.0, 3.0)
+    ]
+    without = Trial(made[0].experiment.model_copy(update={"server": type(made[0].experiment.server)(), "seed": 7}))
+    said = of_trials([*made, without])
+    assert [one.split(": ")[1] for one in said] == named
+
+
+def test_other_guarantees_have_sentences_of_their_own() -> None:
+    pytest.importorskip("dp_accounting")
+    made = [Trial(central(1.0, {"multiplier": 2.0 + seed}, seed=seed)) for seed in (0, 0, 1, 1)]
+    first, second = of_trials(made)
+    assert ": the 2 of seed 0 together: epsilon = " in first
+    assert ": the 2 of seed 1 together: epsilon = " in second
+    assert first.replace("seed 0", "seed 1") != second

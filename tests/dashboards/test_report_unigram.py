@@ -63,7 +63,7 @@ def test_smaller_perplexities_win(sweep: Sweep) -> None:
     assert best is sweep.winner
     said = findings(sweep)
     assert said[0].startswith(f"{best.label} has the lowest {sweep.metric} of the space: ")
-    assert any("ahead of unigram (baseline)" in sentence for sentence in said)
+    assert any(f" in {sweep.metric} ahead of unigram (baseline)" in sentence for sentence in said)
 
 
 def test_the_page_shows_them_and_leaves_out_what_they_lack(sweep: Sweep) -> None:

@@ -8,6 +8,7 @@ import platform.ls
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +76,23 @@ def test_a_run_is_listed_with_its_state_its_rounds_and_its_best_metric(storage: 
     assert [trial.status for trial in found["half"].trials] == ["finished", "begun", "waiting"]
     assert found["new"].best is None
     assert found["broken"].trials[2].error == "client dvd failed"
+
+
+@pytest.mark.parametrize("spaces", [{}, {"c1": Outcome("failed", (), "no memory"), "c2": Outcome("failed")}])
+def test_a_baseline_is_never_the_best(storage: Path, capsys: pytest.CaptureFixture[str], spaces: Any) -> None:
+    baseline = Outcome("finished", tuple(rows(3, level=0.9)))
+    run = listing.run(begun(storage, "left", c0=baseline, **spaces).path)
+    assert (run.metric, run.best) == ("Ap", None)
+    print_run(run, sys.stdout)
+    table, trials = capsys.readouterr().out.split("\n\n")
+    assert "best" not in table
+    assert [line.split()[-1] for line in trials.splitlines()[:2]] == ["Ap", "95.0"], "that of the baseline"
+
+
+def test_another_metric_is_named_where_no_trial_has_the_one_that_sorts(storage: Path) -> None:
+    only = Outcome("finished", tuple(rows(2, level=0.6)))  # without Ap, which is of the last round
+    run = listing.run(begun(storage, "shorter", c0=Outcome("finished", tuple(rows(3))), c1=only).path)
+    assert (run.metric, run.best) == ("Ag", pytest.approx(0.62))
 
 
 def test_a_run_that_a_command_works_on_is_running(storage: Path) -> None:

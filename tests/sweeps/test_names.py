@@ -61,3 +61,16 @@ def test_a_run_at_the_uri_of_a_local_folder_is_that_of_its_path(tmp_path: Path) 
     (folder / "plan.json").write_text("{}")
     assert names.find(tmp_path, f"file://{tmp_path}/a%20b/first", "report") == folder
     assert names.places(f"file://{tmp_path}/a%20b") == (tmp_path / "a b", None)
+
+
+def test_a_folder_of_a_run_without_ray_is_named_as_such(tmp_path: Path) -> None:
+    folder, storage = tmp_path / "first", tmp_path / "runs"
+    (folder / "round-000001").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"^report: there is no run .*first in .*runs$"):
+        names.find(storage, str(folder), "report")  # any folder
+    (folder / "experiment.yaml").write_text("name: demo\n")
+    with pytest.raises(UserError) as refused:
+        names.find(storage, str(folder), "report")
+    assert str(refused.value).startswith(f"report: {folder} was made by python -m platform.run --no-ray, which has no ")
+    (folder / "plan.json").write_text("{}")
+    assert names.find(storage, str(folder), "report") == folder

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from dashboards.store import Store
+from fedtext.api.disclosed import disclosed
 from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.ledger.report import reveals
 from fedtext.parameters import initial
 from sweeps.folder import RunFolder
-from sweeps.job import Job, disclosed, key
+from sweeps.job import Job, key
 from sweeps.summary import summary
 from tests import tiny
 from tests.fedtext.corpora.test_movielens import write_latest

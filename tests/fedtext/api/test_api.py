@@ -110,6 +110,12 @@ def test_a_run_tells_each_round_and_goes_on_only_if_it_is_told_to(tmp_path: Path
     cut = fedtext.run(experiment, out=tmp_path / "cut", resume=True)
     assert all(nonempty((cut.state[name] == tensor).all() for name, tensor in whole.state.items()))
     assert len(whole.state) > 3
+    assert repr(whole).startswith(f"Result({whole.experiment.name}, method={whole.experiment.method.name}, rounds=")
+    assert len(repr(whole)) < 300
+    assert repr(whole.model).startswith(f"Model({whole.experiment.name}, method=")
+    by_client = whole.clients_to_pandas()
+    assert list(by_client.index) == list(whole.clients)
+    assert by_client["Ag"].to_dict() == {client: metrics["Ag"] for client, metrics in whole.clients.items()}
     frame = whole.to_pandas()
     assert frame.loc[2, "Ag"] == whole.metrics["Ag"]
     assert whole.ledger[0].epsilon is None
@@ -139,6 +145,31 @@ def test_a_run_that_was_begun_otherwise_is_refused_with_what_changed(
     (folder / "experiment.yaml").unlink()
     with pytest.raises(fedtext.UserError, match=r"was begun from other data, with other plug-ins, or by another ver"):
         fedtext.run(*words, "training.rounds=2", "method=fedavg", out=folder, resume=True)
+
+
+NOISE: dict[str, Any] = {
+    "method": "fedavg",
+    "uplink": ["clip"],
+    "server": {"weights": "uniform", "noise": {"target_epsilon": 8}},
+}
+
+
+def test_a_run_that_cannot_have_other_rounds_is_refused_with_the_reason(tmp_path: Path) -> None:
+    fedtext.run(SMALL | NOISE, out=tmp_path)
+    why = "server.noise.target_epsilon is spent over the rounds it was begun with; name another folder"
+    for rounds, what in nonempty(((3, "more"), (1, "fewer"))):
+        with pytest.raises(fedtext.UserError) as refused:
+            fedtext.run(SMALL | NOISE, f"training.rounds={rounds}", out=tmp_path, resume=True)
+        assert str(refused.value) == f"out: the run in {tmp_path} cannot have {what} rounds: {why}"
+    both = r'begun otherwise \(method.name "fedavg" -> "fedsgd", training.rounds 2 -> 3\)'
+    with pytest.raises(fedtext.UserError, match=both):
+        fedtext.run(SMALL | NOISE, "training.rounds=3", "method=fedsgd", out=tmp_path, resume=True)
+
+
+def test_rounds_are_not_named_where_a_run_may_have_more(tmp_path: Path) -> None:
+    fedtext.run(SMALL | {"method": "fedavg"}, out=tmp_path)
+    with pytest.raises(fedtext.UserError, match=r'begun otherwise \(method.name "fedavg" -> "fedsgd"\)'):
+        fedtext.run(SMALL | {"method": "fedsgd"}, "training.rounds=3", out=tmp_path, resume=True)
 
 
 def test_overrides_files_and_contents_say_the_same() -> None:
@@ -183,6 +214,8 @@ def test_the_command_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["predict", str(tmp_path / "model"), "a", "--client", "nobody"]) == 2
     assert "no part of client nobody: it has appliances, films" in capsys.readouterr().err
     assert main(["predict", str(tmp_path), "a"]) == 2
+    sentence = f"error: {tmp_path} has no model.json, and {tmp_path / 'model'} has one: give {tmp_path / 'model'}\n"
+    assert capsys.readouterr().err == sentence
 
 
 PLAINEST = SMALL | {"method": "fedavg"}

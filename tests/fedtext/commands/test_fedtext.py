@@ -87,6 +87,7 @@ def test_a_word_that_is_no_command_is_one_sentence_with_the_nearest() -> None:
         "sweeep": "there is no command sweeep; did you mean sweep? ",
         "xyz": "there is no command xyz; ",
         "--versoin": "there is no option --versoin; did you mean --version? ",
+        "train": "there is no command train; did you mean fedtext run? ",
         "my.yaml": "my.yaml is no command; did you mean fedtext run my.yaml, or fedtext sweep my.yaml? ",
     }.items():
         assert said(word) == (2, "", f"error: {sentence}fedtext --help lists the commands\n")
@@ -158,12 +159,14 @@ def test_a_run_without_ray_is_the_same_by_three_names(capsys: pytest.CaptureFixt
         assert main(given) == 0
         lines.append(re.sub(" +", " ", re.sub(r" *[\d.]+ s\b", "", capsys.readouterr().out)))
     assert lines[0] == lines[1] == lines[2]
-    head, end, ledger = lines[0].split("\n\n")
+    head, end = lines[0].split("\n\n")
+    notes, _, rounds = head.partition("\nround ")
+    assert "\nledger: uplink: no guarantee: updates are sent as they are" in notes, "before the first round"
+    assert rounds.count("\n") == 0, "one round"
     assert re.search(r"\nround 1/1 loss 1\.\d+ Ag [\d.]+ Ap [\d.]+ AUC [\d.]+ up \d+ kB down \d+ kB$", head)
     assert re.match(r"Ag [\d.]+ % accuracy of the shared model on each client's own texts", end)
     told = {line.split()[0] for line in end.splitlines()}
     assert {"Ag_val", "bytes_total", "loss_transfer", "clients_trained", "round_seconds"} <= told
-    assert ledger == "ledger: uplink: no guarantee: updates are sent as they are\n"
 
 
 def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ FAULTS = {
         "mine.py defines no method, mechanism, aggregation, corpus, model or audit: derive a class",
     ),
     "unnamed": (MINE.replace('Literal["mine"]', "str"), "mine.py defines no method"),
+    "nameless": (MINE.replace('    name: Literal["mine"] = "mine"\n', ""), "mine.py: Mine has no name of its own"),
     "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
     "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
     "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
@@ -64,3 +65,22 @@ def test_what_is_no_plug_in_is_one_sentence(plugins: Any, sentence: str, tmp_pat
     with pytest.raises(UserError) as refused:
         fedtext.load(write(tmp_path, plugins=plugins))
     assert sentence in str(refused.value)
+
+
+BASE = """
+
+class Shared(FedAvg):
+    \"\"\"A base.\"\"\"
+
+
+class Derived(Shared):
+    \"\"\"FedAvg by way of a base.\"\"\"
+
+    name: Literal["derived"] = "derived"
+"""
+
+
+def test_a_class_without_a_name_of_its_own_can_be_the_base_of_others(tmp_path: Path) -> None:
+    loaded = fedtext.load(write(tmp_path, MINE + BASE), "method={name: derived}")
+    assert type(loaded.method).__name__ == "Derived"
+    assert METHODS["fedavg"].__name__ == "FedAvg"

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from fedtext.metrics import METRICS, legend
 from fedtext.state import model_folder
 from fedtext.state.fingerprint import fingerprint, released
 from sweeps.folder import RunFolder
+from sweeps.prepare import asked
+from sweeps.request import Request
 from tests import tiny
 from tests.commands import ROOT
 from tests.fedtext.config.plugged import CONTENT, HALVED, MINE, write
@@ -231,6 +234,21 @@ def test_a_run_goes_on_with_the_text_it_was_begun_with(tmp_path: Path) -> None:
         )
         with pytest.raises(UserError, match=r'begun otherwise \(.*plugins.mine.py "\w{8}" -> '):
             folder.check(changed)
+
+
+def test_another_text_of_its_file_is_refused_when_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, mine = write(tmp_path), tmp_path / "mine.py"
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    content, experiment = files.load(file)
+    RunFolder(tmp_path / "runs" / "first").create(content, experiment, "run")
+    request = Request("run", None, plugins=[mine], resume="first")
+    assert asked(request).experiment == experiment
+    mine.write_text(MINE + "\n")
+    with pytest.raises(UserError, match=r"a run goes on with its own copy of mine\.py, and this one has another text"):
+        asked(request)
+    assert asked(replace(request, plugins=[])).experiment == experiment
 
 
 def test_an_experiment_reads_back_from_its_folder(tmp_path: Path) -> None:

@@ -72,6 +72,49 @@ def test_what_cannot_be_added_up_has_no_number() -> None:
         assert not entry.holds
 
 
+TABLE = {"name": "table", "path": "reviews.csv"}
+LANGUAGE = {"model": {"name": "gru_lm", "embedding": {"dim": 4}, "hidden": 4}, "evaluation": {"personalize": None}}
+
+
+@pytest.mark.parametrize(
+    ("corpora", "groups"),
+    [
+        ([TABLE | {"client": "shop"}] * 2, [2]),
+        ([TABLE | {"client": "shop"}, TABLE | {"client": "shop", "max_length": 20}], [2]),
+        ([TABLE | {"client": "shop"}, TABLE | {"client": "city"}], [1, 1]),
+        ([TABLE | {"client": "shop"}, TABLE | {"client": "shop", "path": "others.csv"}], [1, 1]),
+        ([TABLE] * 2, [1, 1]),
+        ([{"name": "agnews"}] * 2, [1, 1]),
+        ([{"name": "ptb"}, {"name": "ptb"}], [1, 1]),
+        ([{"name": "demo"}] * 2, [1, 1]),
+        ([{"name": "fdu"}] * 2, [2]),
+        ([{"name": "stackoverflow", "path": "so.sqlite"}] * 2, [2]),
+    ],
+)
+def test_seeds_have_the_same_clients_unless_texts_are_split_by_them(
+    corpora: list[dict[str, Any]], groups: list[int]
+) -> None:
+    words = [one["name"] in ("ptb", "stackoverflow") for one in corpora]
+    made = [
+        trial({"multiplier": 1.0}, corpus=corpus, seed=seed, **(LANGUAGE if language else {}))
+        for seed, (corpus, language) in enumerate(zip(corpora, words, strict=True))
+    ]
+    found = list(together(made))
+    assert [count for _, count in found] == groups
+    ((alone, _),) = together(made[:1])
+    assert all((entry.epsilon > alone.epsilon) == (count > 1) for entry, count in nonempty(found))
+
+
+def test_each_vocabulary_that_was_released_counts_once() -> None:
+    corpus = TABLE | {"client": "shop", "vocabulary": {"private": {"name": "noisy_sums", "epsilon": 0.5}}}
+    first, again, other = (trial({"multiplier": z}, corpus=corpus, seed=s) for z, s in ((1.0, 0), (2.0, 0), (2.0, 1)))
+    ((both, _),) = together([first, again])
+    ((seeds, _),) = together([first, other])
+    assert seeds.epsilon == pytest.approx(both.epsilon + 0.5)
+    assert both.how.endswith("and their vocabulary")
+    assert seeds.how.endswith("and their 2 vocabularies")
+
+
 def test_noise_of_clients_is_composed_by_renyi_divergence() -> None:
     """Two runs of two rounds are four rounds, and Gaussian noise is no worse than the integers that stand for it."""
     one, other = (adding(kind) for kind in KINDS)
@@ -113,7 +156,7 @@ def test_runs_with_other_neighbours_are_composed_for_zeros_in_place_of_updates()
         ((alone, _),) = together(each)
         assert "with or without a client are so with zeros" not in alone.assumptions
     (sentence,) = of_trials([*apart, *sampled])
-    assert sentence.startswith("all 4 of 4 trials that have server.noise and the same clients together: epsilon = ")
+    assert sentence.startswith("trials with server.noise on the same clients: the 4 of seed 0 together: epsilon = ")
 
 
 def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted() -> None:
@@ -121,8 +164,7 @@ def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted()
     found = list(together([*made, Trial(tiny.experiment("local_only")), Trial(tiny.experiment())]))
     assert [count for _, count in found] == [2, 2]
     assert found[0] == found[1]
-    said = list(of_trials([*made, Trial(tiny.experiment())]))
-    assert [sentence[:40] for sentence in said] == ["all 2 of 5 trials that have server.noise"] * 2
-    assert "together: epsilon = " in said[0]
-    assert list(of_trials(made[:1])) == []
+    (said,) = of_trials([*made, Trial(tiny.experiment())])
+    assert ": the 2 of seed 0 together, and the 2 of seed 1 together: epsilon = " in said
+    assert of_trials(made[:1]) == []
     assert list(together([Trial(tiny.experiment())])) == []

@@ -1,0 +1,76 @@
+"""Methods with a mistake, and the sentence with which ``check_method`` and a run tell it."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pytest
+from pydantic import Field
+from torch import Tensor
+
+from fedtext.methods import FedAvg
+from fedtext.methods.base import Model
+from fedtext.models.batch import Batch
+from fedtext.testing import check_method
+from tests import tiny
+from tests.fedtext.client.hosting import hosting
+from tests.loops import nonempty
+
+Terms = dict[str, Tensor]
+
+
+class Near(FedAvg):
+    """A proximal term over all parameters."""
+
+    name: Literal["near"] = "near"  # type: ignore[assignment]
+    mu: float = Field(0.1, ge=0, description="weight of the distance")
+    term: str = Field("near", description="the term that has this weight")
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> Terms:
+        parts = [(model.parameters[name] - received[name]).square().sum() for name in received]
+        return {**super().loss(model, received, batch), "near": sum(parts)}  # type: ignore[dict-item]
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        return {self.term: self.mu}
+
+
+class NearReads(Near):
+    name: Literal["near_reads"] = "near_reads"  # type: ignore[assignment]
+    reads_table = True
+
+
+class Bare(FedAvg):
+    name: Literal["bare"] = "bare"  # type: ignore[assignment]
+
+    def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> Any:
+        return super().loss(model, received, batch)["ce"]
+
+
+SENTENCE = r"the loss uses received\['embedding.weight'\].*write reads_table = True in the class of the method"
+
+
+def test_a_loss_that_uses_the_table_says_so_in_its_class() -> None:
+    with pytest.raises(AssertionError, match=f"the loss of near failed: {SENTENCE}"):
+        check_method(Near())
+    check_method(NearReads())
+
+
+@pytest.mark.parametrize("engine", ["reference", "cells"])
+def test_a_run_tells_it_too(engine: str) -> None:
+    training = tiny.TRAINING | {"engine": engine}
+    for method, wrong in nonempty(((Near(), True), (NearReads(), False))):
+        made = tiny.experiment(training=training).model_copy(update={"method": method})
+        worker, flat = hosting(made)
+        (reply,) = worker.train(flat, 1, [0])
+        assert ("write reads_table = True in the class of the method" in reply.error) == wrong
+
+
+def test_weights_of_terms_that_there_are_not_are_refused() -> None:
+    with pytest.raises(AssertionError, match="has no terms nearr, which its weights name: its terms are ce, near"):
+        check_method(NearReads(term="nearr"))
+    check_method(NearReads(term="nearr", mu=0.0))
+
+
+def test_a_loss_returns_its_terms_by_name() -> None:
+    with pytest.raises(AssertionError, match=r"the loss of bare must return its terms by name, as \{'ce': loss\}"):
+        check_method(Bare())

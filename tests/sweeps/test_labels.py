@@ -1,0 +1,72 @@
+"""Sentences of a dry run name the trials that they are about."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fedtext.config.experiment import Experiment
+from sweeps.labels import Names
+from sweeps.summary import _each_once
+from tests.loops import nonempty
+from tests.planned import experiment
+from tune_spaces.cases import Case, cases
+
+SPACE = {"method.lambda1": {"grid": [0.1, 0.2, 0.3]}, "training.optimizer.lr": {"grid": [0.01, 0.1]}}
+
+
+def _made(given: Experiment) -> list[Case]:
+    return cases(given.model_dump(mode="json"), given, "test")
+
+
+@pytest.fixture(scope="module")
+def swept() -> list[Case]:
+    baselines = [{"name": "fedavg"}, {"name": "kteps", "lambda1": 0.5}]
+    return _made(experiment(seeds=2, tune={"metric": "Ag"}, baselines=baselines, space=SPACE))
+
+
+def _where(cases: Sequence[Case], **values: float) -> list[Case]:
+    """Return the cases of the space with these last parts of keys."""
+    return [
+        case
+        for case in cases
+        if not case.baseline
+        and all(
+            value == values[last] for key, value in case.overrides.items() if (last := key.rpartition(".")[2]) in values
+        )
+    ]
+
+
+def test_cases_are_named_by_what_they_alone_have(swept: list[Case]) -> None:
+    names, space = Names(swept), _where(swept)
+    assert names.of([case for case in swept if case.experiment.method.name == "fedavg"]) == "fedavg"
+    assert names.of(space) == "kteps"
+    assert names.of(_where(swept, lambda1=0.2)) == "kteps lambda1=0.2"
+    assert names.of(_where(swept, lambda1=0.2, lr=0.1)) == "kteps lambda1=0.2 lr=0.1"
+    two = [*_where(swept, lambda1=0.1), *_where(swept, lambda1=0.3)]
+    assert names.of(two) == "kteps lambda1=0.1 or 0.3"
+    assert names.of([case for case in space if case.experiment.seed == 1]) == "kteps seed=1"
+    assert names.of([case for case in swept if case.baseline]) == "fedavg, kteps lambda1=0.5"
+
+
+def test_cases_that_no_values_tell_from_the_others_are_listed(swept: list[Case]) -> None:
+    mixed = [*_where(swept, lambda1=0.1, lr=0.01), *_where(swept, lambda1=0.2, lr=0.1)]
+    assert Names(swept).of(mixed) == ", ".join(case.id for case in mixed)
+    more = [*mixed, *_where(swept, lambda1=0.3, lr=0.01)]
+    assert Names(swept).of(more) == ", ".join(case.id for case in more[:4]) + " and 2 more"
+    several = _made(experiment(tune={"metric": "Ag"}, space={"method.lambda1": {"grid": [n / 10 for n in range(9)]}}))
+    assert Names(several).of(several[:6]) == ", ".join(case.id for case in several[:4]) + " and 2 more"
+
+
+def test_sentences_that_differ_have_names_that_differ_and_equal_ones_appear_once(swept: list[Case]) -> None:
+    space = _where(swept)
+    said = [
+        (f"noise {case.overrides['method.lambda1'] * case.overrides['training.optimizer.lr']:.4g}", case)
+        for case in space
+    ]
+    lines = list(_each_once([*said, *[("of all", case) for case in space]], space))
+    assert len(lines) == 7, "two seeds have equal sentences"
+    assert lines[-1] == "  of all"
+    labels = [line.rpartition(": ")[0] for line in lines[:-1]]
+    assert len(set(labels)) == 6
+    assert all(nonempty("lambda1=" in label and " lr=" in label and "seed" not in label for label in labels))
+    assert "  kteps lambda1=0.3 lr=0.1: noise 0.03" in lines
