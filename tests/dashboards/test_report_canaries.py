@@ -31,7 +31,7 @@ def test_bounds_stand_beside_claims_and_pairs_of_trials_are_compared(
         (measured,) = [sentence for sentence in row.reveals() if "measured in the run" in sentence]
         assert "of 10 guesses about 80 canaries are right" in measured
     together, pairs = sweep.guarantees()
-    assert together.startswith("all 2 of 2 trials")
+    assert together.startswith("trials with server.noise on the same clients: the 2 of seed 0 together: ")
     assert pairs.startswith("canaries of 2 trials, each compared with the one before it: no two tell more together")
     print_table(sweep.cases, sweep.outcomes, "Ap", "max")
     header, _, first, *others = capsys.readouterr().out.splitlines()
