@@ -33,8 +33,8 @@ EQUIVALENTS = (
     ),
     (
         "client/worker",
-        "wrong = outcome.problem(stack.flat_CP[place], stack.tables(stack.table_ND)[place])",
-        "wrong = outcome.problem(stack.tables(stack.table_ND)[place], stack.flat_CP[place])",
+        "if wrong := outcome.problem(stack.flat_CP[place], tables[place]):",
+        "if wrong := outcome.problem(tables[place], stack.flat_CP[place]):",
         "each is asked whether it is finite",
     ),
 )
