@@ -8,6 +8,10 @@ READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 ORACLE := $(VENV)/.oracle
 
+# Many processes are started. Where nothing that is compiled may be kept, each would compile the library anew, for half a
+# second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install sweep run test test-all test-faults fuzz mutants check format ui docs docs-serve bench bench-peers clean
 
 help:  ## this list

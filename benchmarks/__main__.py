@@ -5,6 +5,7 @@
   adapters         adapters on a transformer, against a plain loop with peft
   one_card         rounds of actors that share a GPU, beside one process without Ray (where there is one)
   platform_cost    what Ray, the wire and the server add; scaling with clients, actors and model; transport
+  stacks           what clients side by side save
   scale            the cost of a round as a law: registered clients, cohort, bytes; extrapolated
   population       registered clients that do not train: start, memory, rounds, checkpoints
   soak             a long run of many clients: whether seconds a round and memory grow
@@ -32,6 +33,7 @@ NAMES = [
     "adapters",
     "one_card",
     "platform_cost",
+    "stacks",
     "scale",
     "population",
     "soak",
@@ -46,6 +48,7 @@ QUICK = {
     "adapters": ["--turns", "3", "--steps", "2"],
     "one_card": ["--actors", "0", "4", "--engines", "triton"],
     "platform_cost": ["--quick"],
+    "stacks": ["--rounds", "1", "--hidden", "4"],
     "scale": ["--quick"],
     "population": ["--clients", "1000", "20000", "--rounds", "3"],
     "soak": ["--clients", "200", "--rounds", "20"],

@@ -7,6 +7,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+class SideBySide(dict[str, NDArray[np.float32]]):
+    """Tensors by name whose elements lie in one array, for what is done with each element alike.
+
+    Args:
+        tensors: The tensors.
+        values_N: Their elements.
+        starts: Offset of each tensor among these, by name.
+    """
+
+    def __init__(
+        self, tensors: Mapping[str, NDArray[np.float32]], values_N: NDArray[np.float32], starts: Mapping[str, int]
+    ) -> None:
+        super().__init__(tensors)
+        self.values_N, self.starts = values_N, starts
+
+
 @dataclass(frozen=True)
 class Update:
     """A client's update.

@@ -13,9 +13,8 @@ from dashboards import store as mlflow_store
 from fedtext.api.disclosed import numbers
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
+from fedtext.config.loading import Plugin, find_plugin
 from fedtext.config.overrides import override, parse_overrides
-from fedtext.config.plugins import Plugin
-from fedtext.config.plugins import find as find_plugin
 from fedtext.config.tune import Tune
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option

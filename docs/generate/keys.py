@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from docs.generate.markdown import docstring, joined, prose, table
 from fedtext.config.experiment import Experiment
 from fedtext.config.keys import Key, summary
-from fedtext.config.plugins import KINDS, Kind
+from fedtext.config.loading import KINDS, Kind
 from fedtext.schema import fields_of, names_of
 
 Class = type[BaseModel]

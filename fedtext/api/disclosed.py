@@ -1,4 +1,4 @@
-"""What a run discloses and guarantees, for the notes that are printed before it starts."""
+"""Sentences on what a run discloses and guarantees, printed before it starts."""
 
 from fedtext.canaries.plan import check as check_canaries
 from fedtext.config.experiment import Experiment

@@ -15,6 +15,7 @@ from fedtext.runtime.compiled import compile_problem
 from fedtext.training.config import Engine
 
 WIDEST = 8  # larger stacks do not fit in the caches: see docs/explanation/performance.md
+NATIVE_WIDEST = 32  # the same for engine native, which has stacks of little models only
 NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
 NATIVE_NARROW = 16  # the same for engine native, whose steps alone take no longer than the calls around them
 AMPERE = (8, 0)  # the first GPUs with TF32
@@ -134,8 +135,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     cohort = trainees(experiment, clients)
     if cohort == 1:
         return 1, "one client trains"
-    size = 1
-    while size < WIDEST and cohort // (2 * size) >= ACTORS:
+    size, widest = 1, NATIVE_WIDEST if experiment.engine == "native" else WIDEST
+    while size < widest and cohort // (2 * size) >= ACTORS:
         size *= 2
     if size == 1:
         return 1, (

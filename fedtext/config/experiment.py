@@ -7,7 +7,7 @@ from pydantic import model_validator
 
 from fedtext.config import plugins
 from fedtext.config.compatibility import problems
-from fedtext.config.plugins import Plugin
+from fedtext.config.loading import Plugin, defining, load_plugin
 from fedtext.config.sections import Adversaries, Server
 from fedtext.config.settings import Settings
 
@@ -26,7 +26,7 @@ class Experiment(Settings):
         """The plug-ins that it lists, and those of installed packages that define a part of it."""
         parts = [self.corpus, self.model, self.method, *self.uplink, *self.audits, *self.baselines, self.aggregation]
         parts += [self.adversaries.attack] if self.adversaries else []
-        used = (plugins.defining(type(part)) for part in parts)
+        used = (defining(type(part)) for part in parts)
         found = {plugin.module: plugin for plugin in used if plugin}  # a file can have been loaded by another name
         return tuple((found | {plugin.module: plugin for plugin in self.plugins}).values())
 
@@ -37,7 +37,7 @@ class Experiment(Settings):
 
 def _unpickled(cls: type[Experiment], needed: Iterable[Plugin]) -> Experiment:
     for plugin in needed:
-        plugins.load(plugin)
+        load_plugin(plugin)
     return cls.__new__(cls)
 
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, InstanceOf, PlainSerializer
 from fedtext.adversaries import ATTACKS, Attack
 from fedtext.aggregations import AGGREGATIONS, Aggregation
 from fedtext.audits import AUDITS, Audit
-from fedtext.config import plugins
+from fedtext.config.loading import Plugin, find_plugin
 from fedtext.config.server import MethodsOwn, ServerAdam, ServerOptimizer, ServerSGD, ServerYogi
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.mechanisms import MECHANISMS, Mechanism
@@ -16,7 +16,7 @@ from fedtext.models import MODELS
 from fedtext.models.base import ModelConfig
 from fedtext.schema import Extensible, choice, entry
 
-# Plug-ins extend the dicts of these (plugins.py).
+# Plug-ins extend the dicts of these (``plugins.activate``).
 CorpusField: TypeAlias = Annotated[CorpusConfig, Extensible(lambda: choice(*CORPORA.values()))]
 ModelField: TypeAlias = Annotated[
     ModelConfig, Extensible(lambda: choice(*dict.fromkeys(MODELS.values()), default="bigru"))
@@ -29,7 +29,7 @@ AggregationField: TypeAlias = Annotated[
 ]
 AttackField: TypeAlias = Annotated[Attack, Extensible(lambda: choice(*ATTACKS.values(), tagged=True))]
 PluginField: TypeAlias = Annotated[
-    InstanceOf[plugins.Plugin], BeforeValidator(plugins.find), PlainSerializer(lambda plugin: plugin.kept)
+    InstanceOf[Plugin], BeforeValidator(find_plugin), PlainSerializer(lambda plugin: plugin.kept)
 ]
 if TYPE_CHECKING:  # a type checker sees what they have in common; pydantic chooses among the classes by name
     ServerOptimizerField: TypeAlias = ServerOptimizer

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from fedtext.config import plugins
 from fedtext.config.experiment import Experiment, use
+from fedtext.config.loading import Plugin, find_plugin
 from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.config.yaml_text import lines
@@ -79,7 +79,7 @@ def with_plugins(content: Content, folder: Path | None = None, more: Iterable[st
     listed = content.get("plugins") or []
     if not isinstance(listed, list):
         return content  # refused by the schema
-    found = [*(plugins.find(name, folder) for name in listed), *map(plugins.find, more)]
+    found = [*(find_plugin(name, folder) for name in listed), *map(find_plugin, more)]
     return content | {"plugins": list(dict.fromkeys(found))} if found else content
 
 
@@ -91,7 +91,7 @@ def use_plugins(experiment: str | Path | None, more: Iterable[str | Path]) -> No
     use(plugins_of(content))
 
 
-def plugins_of(content: Content) -> list[plugins.Plugin]:
+def plugins_of(content: Content) -> list[Plugin]:
     """Return the plug-ins of a content that ``with_plugins`` returned."""
     listed = content.get("plugins")
     return listed if isinstance(listed, list) else []  # the schema refuses all else

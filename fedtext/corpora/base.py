@@ -1,7 +1,7 @@
 """The base class of corpora, with the keys that every corpus has in an experiment file."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -159,9 +159,15 @@ class CorpusConfig(Strict, ABC):
         """Whether another seed gives other clients, since texts are split over clients, or made, by the seed."""
         return False
 
-    def clients_of(self, seed: int) -> str:
-        """Return a key that is equal for runs whose clients are the same. By default they are those of the data."""
-        return f"{self!r} {seed}" if self.draws_clients else self.name
+    def clients_of(self, seed: int) -> Set[str]:
+        """Return keys of the sets of clients. Runs with a key in common have clients in common.
+
+        By default the clients are those of the data.
+
+        Args:
+            seed: The seed of the run.
+        """
+        return {f"{self!r} {seed}" if self.draws_clients else self.name}
 
     @property
     def planted(self) -> str:

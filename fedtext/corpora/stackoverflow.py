@@ -1,6 +1,6 @@
 """The federated StackOverflow corpus: sentences of a file with a user, a date and perhaps a split."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -62,8 +62,8 @@ class StackOverflowCorpus(StreamedCorpus):
         "split", description="column of the split, of a .parquet: train, test or another, which is not read"
     )
 
-    def clients_of(self, seed: int) -> str:
-        return f"{self.name} {self.path}"
+    def clients_of(self, seed: int) -> Set[str]:
+        return {f"{self.name} {Path(self.path).name}"}
 
     def lexicon(self) -> Lexicon:
         return Lexicon()

@@ -1,6 +1,7 @@
 """The keys of corpora that are tables of the user, and how their rows are read."""
 
 from abc import abstractmethod
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,8 +49,11 @@ class TableKeys(CorpusConfig):
     def draws_clients(self) -> bool:
         return self.client is None
 
-    def clients_of(self, seed: int) -> str:
-        return super().clients_of(seed) if self.draws_clients else f"{self.name} {self.path} {self.client}"
+    def clients_of(self, seed: int) -> Set[str]:
+        if self.draws_clients:
+            return super().clients_of(seed)
+        # A file may be written in several ways, relative to the working folder or to --data.
+        return {f"{self.name} {Path(path).name} {self.client}" for path in self.path}
 
     @property
     @abstractmethod

@@ -158,15 +158,11 @@ def of_trials(trials: Sequence[Trial]) -> list[str]:
     Args:
         trials: The trials. Those without ``server.noise`` are in no group.
     """
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        run = trial.experiment
-        groups.setdefault(run.corpus.clients_of(run.seed), []).append(trial)
+    noised = [trial for trial in trials if trial.is_noised]
     about: dict[str, list[str]] = {}
-    for group in groups.values():
-        for entry, count in together(group):
-            if count > 1:
-                about.setdefault(_together(entry), []).append(f"the {count} of {_named(group, trials)} together")
+    for entry, group in together(noised):
+        if len(group) > 1:
+            about.setdefault(_together(entry), []).append(f"the {len(group)} of {_named(group, noised)} together")
     return [
         f"trials with server.noise on the same clients: {', and '.join(named)}: {said}" for said, named in about.items()
     ]
@@ -181,7 +177,6 @@ def _together(entry: Entry) -> str:
 
 def _named(group: Sequence[Trial], trials: Sequence[Trial]) -> str:
     """Return what the trials of a group have in common: seeds, and the keys of the corpus in which others differ."""
-    group, trials = ([trial for trial in several if trial.experiment.server.noise] for several in (group, trials))
     seeds = [str(seed) for seed in sorted({trial.experiment.seed for trial in group})]
     named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {', '.join(seeds[:-1])} and {seeds[-1]}"
     inside, overall = _keys(group), _keys(trials)

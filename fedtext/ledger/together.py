@@ -1,6 +1,6 @@
 """The guarantee of several runs on the same clients together, such as the trials of a sweep."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,13 +42,19 @@ class Trial:
     ledger: Sequence[Entry] = ()
 
     @property
+    def is_noised(self) -> bool:
+        """Whether noise of the server, or of clients for it, hides what clients send."""
+        run = self.experiment
+        return bool(run.server.noise and run.method.shares and not run.method.pooled)
+
+    @property
     def added(self) -> Added | None:
         """The noise that clients add; None if they add none, or it is not known."""
         return next((entry.added for entry in self.ledger if entry.added), None)
 
 
-def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
-    """Yield the guarantee of all runs on the same clients together, and of how many.
+def together(trials: Iterable[Trial]) -> Iterator[tuple[Entry, Sequence[Trial]]]:
+    """Yield the guarantee of all runs on the same clients together, and these runs.
 
     If they have different neighbours, it is for a client's updates or zeros in their place: the sum is divided by the
     expected number of clients, so that a client that is not there changes it as zeros do. Runs with ``server.noise``
@@ -59,13 +65,21 @@ def together(trials: Sequence[Trial]) -> Iterator[tuple[Entry, int]]:
     Args:
         trials: The runs. Those that hide nothing by noise of the server, or of clients for it, are left out.
     """
-    groups: dict[str, list[Trial]] = {}
-    for trial in trials:
-        run = trial.experiment
-        if run.server.noise and run.method.shares and not run.method.pooled:
-            groups.setdefault(run.corpus.clients_of(run.seed), []).append(trial)
-    for group in groups.values():
-        yield _entry(group), len(group)
+    noised = [trial for trial in trials if trial.is_noised]
+    for group in _groups(noised):
+        yield _entry(group), group
+
+
+def _groups(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Return the runs that have clients in common, directly or by others, each group in the order of the runs."""
+    groups: list[tuple[Set[str], list[int]]] = []  # the sets of clients, and the places of the runs
+    for place, trial in enumerate(trials):
+        clients, places = trial.experiment.corpus.clients_of(trial.experiment.seed), [place]
+        apart = [group for group in groups if not group[0] & clients]
+        for others, there in (group for group in groups if group not in apart):
+            clients, places = clients | others, [*there, *places]
+        groups = [*apart, (clients, places)]
+    return [[trials[place] for place in sorted(places)] for places in sorted(sorted(places) for _, places in groups)]
 
 
 def _entry(trials: Sequence[Trial]) -> Entry:

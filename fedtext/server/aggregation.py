@@ -3,7 +3,8 @@
 Legend: N entries of the flat buffer, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from math import prod
 from typing import Any, Protocol
 
@@ -15,7 +16,7 @@ from fedtext.aggregations.mean import Mean
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
-from fedtext.messages import Update
+from fedtext.messages import SideBySide, Update
 from fedtext.methods import layouts
 from fedtext.secure.ring import Ring, RingSum, Samples
 
@@ -113,35 +114,35 @@ class WeightedSum:
         self._add(update, 0.0, self.aggregation.factor(update) / self.scale)
 
     def _add(self, update: Update, weight: float, share: float) -> None:
-        client = update.client
-        pieces: list[tuple[int, NDArray[np.float32]]] = []  # offset and values of what is contiguous
+        if self.holders_V is not None and update.rows is not None and TABLE in update.tensors:
+            self.holders_V[update.rows] += weight
+        if (joined := _joined(update.tensors)) is not None:  # all elements are rounded at once
+            rounded_N = self._rounded(update.client, joined.values_N, share)
+            for name, start in joined.starts.items():
+                size = update.tensors[name].size
+                self._add_part(name, rounded_N[start : start + size], update.rows)
+            return
         for name, delta in update.tensors.items():
-            first = self.layout.starts[name]
             if name == TABLE and update.rows is not None:
-                self._add_rows(client, update.rows, delta, share)
-                if self.holders_V is not None:
-                    self.holders_V[update.rows] += weight
+                step = max(1, _CHUNK // delta.shape[1])
+                for start in range(0, len(delta), step):
+                    rounded_N = self._rounded(update.client, delta[start : start + step], share).reshape(-1)
+                    self._add_part(name, rounded_N, update.rows[start : start + step])
             else:
-                flat = delta.reshape(-1)
-                pieces += [(first + start, flat[start : start + _CHUNK]) for start in range(0, len(flat), _CHUNK)]
-        for together in _chunks(pieces):
-            self._add_pieces(client, together, share)
+                flat_N = delta.reshape(-1)
+                first = self.layout.starts[name]
+                for start in range(0, len(flat_N), _CHUNK):
+                    rounded_N = self._rounded(update.client, flat_N[start : start + _CHUNK], share)
+                    self.sum_N[first + start : first + start + len(rounded_N)] += rounded_N
 
-    def _add_rows(self, client: int, rows_R: NDArray[np.int32], delta_RD: NDArray[np.float32], share: float) -> None:
-        first, shape = self.layout.starts[TABLE], self.layout.shapes[TABLE]
-        table_VD = self.sum_N[first : first + prod(shape)].reshape(shape)
-        step = max(1, _CHUNK // delta_RD.shape[1])
-        for start in range(0, len(rows_R), step):
-            rows = rows_R[start : start + step]  # distinct, so that none is lost in +=
-            table_VD[rows] += self._rounded(client, delta_RD[start : start + step], share)
-
-    def _add_pieces(self, client: int, pieces: list[tuple[int, NDArray[np.float32]]], share: float) -> None:
-        """Add pieces of an update. Many tensors are small, and rounded together."""
-        flats, done = [flat for _, flat in pieces], 0
-        rounded = self._rounded(client, flats[0] if len(flats) == 1 else np.concatenate(flats), share)
-        for start, flat in pieces:
-            self.sum_N[start : start + len(flat)] += rounded[done : done + len(flat)]
-            done += len(flat)
+    def _add_part(self, name: str, rounded_N: NDArray[np.float64], rows_R: NDArray[np.int32] | None) -> None:
+        """Add a whole tensor, or rows of the table."""
+        first, shape = self.layout.starts[name], self.layout.shapes[name]
+        if name == TABLE and rows_R is not None:
+            table_VD = self.sum_N[first : first + prod(shape)].reshape(shape)
+            table_VD[rows_R] += rounded_N.reshape(len(rows_R), *shape[1:])  # distinct rows, so that none is lost in +=
+        else:
+            self.sum_N[first : first + len(rounded_N)] += rounded_N
 
     def _rounded(self, client: int, delta: NDArray[np.float32], share: float) -> NDArray[np.float64]:
         part = np.multiply(delta, share, dtype=np.float64)
@@ -197,18 +198,15 @@ def _largest(tensor: NDArray) -> float:
     return float(max(np.maximum.reduce(tensor, None), -np.minimum.reduce(tensor, None))) if tensor.size else 0.0
 
 
-def _chunks(pieces: Sequence[tuple[int, NDArray]]) -> Iterator[list[tuple[int, NDArray]]]:
-    """Split pieces into groups of at most ``_CHUNK`` numbers; each alone has no more."""
-    group: list[tuple[int, NDArray]] = []
-    size = 0
-    for piece in pieces:
-        if size + len(piece[1]) > _CHUNK:
-            yield group
-            group, size = [], 0
-        group.append(piece)
-        size += len(piece[1])
-    if group:
-        yield group
+def _joined(tensors: Mapping[str, NDArray[np.float32]]) -> SideBySide | None:
+    """Return the tensors of an update side by side; None if they have more than ``_CHUNK`` elements."""
+    if isinstance(tensors, SideBySide):
+        return tensors if len(tensors.values_N) <= _CHUNK else None
+    sizes = [tensor.size for tensor in tensors.values()]
+    if not 0 < sum(sizes) <= _CHUNK:
+        return None
+    values_N = np.concatenate([tensor.reshape(-1) for tensor in tensors.values()])
+    return SideBySide(tensors, values_N, dict(zip(tensors, accumulate(sizes, initial=0), strict=False)))
 
 
 def weighed(updates: Iterable[Update], weight: Callable[[Update], float], weights: list[float]) -> Iterator[Update]:
@@ -269,12 +267,10 @@ class Summation:
         if self.ring or not isinstance(self.aggregation, SumAggregation):
             return
         share, bound = self.weight(update) / self.scale, self.aggregation.largest
-        named: Mapping[str, NDArray[np.float32]] = update.tensors
-        if len(named) > 1 and sum(tensor.size for tensor in named.values()) <= _CHUNK:  # many are small
-            whole = np.concatenate([tensor.reshape(-1) for tensor in named.values()])
-            if min(_largest(whole), bound) * share < LARGEST:
-                return
-        for name, tensor in named.items():
+        joined = _joined(update.tensors)
+        if joined is not None and min(_largest(joined.values_N), bound) * share < LARGEST:
+            return
+        for name, tensor in update.tensors.items():
             largest = _largest(tensor)
             if not min(largest, bound) * share < LARGEST:
                 raise ValueError(

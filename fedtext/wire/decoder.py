@@ -68,7 +68,7 @@ class Decoder:
             ValueError: It is not a payload of the tensors that are expected.
         """
         update = encoding.decode(payload, client, self.shapes(round_, client), self._kind)
-        return update if self.integers else self._restored(update, flat)
+        return self._restored(update, flat) if self.experiment.uplink and not self.integers else update
 
     def restored(self, update: Update, flat: NDArray[np.float32], round_: int) -> Update:
         """Return an update as the server would decode it from its payload, without a payload.

@@ -7,6 +7,7 @@ client sends the same header in every round; it is made once.
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -16,9 +17,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from fedtext.layout import TABLE, finite, not_finite
-from fedtext.messages import Update
+from fedtext.messages import SideBySide, Update
 
 _SAMPLES, _ROWS = "#samples", "#rows"
+_ROWS_OF = "it sent rows that are not distinct rows of a table of {}"
 # Codes of types in headers. Tensors are in this order of types, then by name, as safetensors writes them.
 _ORDER = ["U64", "I64", "F64", "F32", "U32", "I32", "F16", "U16", "I16", "I8", "U8"]
 _CODES = {np.dtype(f"<{code[0].lower()}{int(code[1:]) // 8}"): code for code in _ORDER}
@@ -59,6 +61,28 @@ def _header(kinds: Kinds) -> tuple[bytes, tuple[str, ...]]:
     return len(text).to_bytes(8, "little") + text, tuple(header)
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where the tensors of a payload are, in bytes from its beginning.
+
+    Attributes:
+        samples: Offset of the sample count.
+        rows: Offset and number of the rows of the table; None: the payload has all.
+        tensors: Name, shape, number of elements (of bits: of bytes) and offset of each tensor, in the order that is
+            expected.
+        first: Offset of the first tensor. Tensors of a type lie side by side.
+        count: Number of elements of all of them.
+        starts: Offset of each in elements from the first.
+    """
+
+    samples: int
+    rows: tuple[int, int] | None
+    tensors: tuple[tuple[str, tuple[int, ...], int, int], ...]
+    first: int
+    count: int
+    starts: Mapping[str, int]
+
+
 def decode(
     data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype = FLOAT32
 ) -> Update:
@@ -77,73 +101,88 @@ def decode(
         ValueError: It is not a payload of these tensors: it is truncated, has other names, shapes or types, elements
             that are not finite, or rows that are not distinct rows of the table.
     """
-    try:
-        content, floats_N = _tensors(data)
-    except SafetensorError as error:
-        raise ValueError(f"it sent no readable payload: {error}") from error
-    if _SAMPLES not in content:
-        raise ValueError("it sent a payload without its sample count")
-    count_1, rows = content.pop(_SAMPLES), content.pop(_ROWS, None)
-    if (count_1.dtype, count_1.shape) != (_COUNTS, (1,)) or count_1[0] < 0:
-        raise ValueError(f"it sent a sample count that is none: {count_1.dtype}{count_1.shape}")
-    if set(content) != set(shapes):
-        raise ValueError(f"it sent tensors {sorted(content)} where {sorted(shapes)} are expected")
-    for name, tensor in content.items():
-        expected = shapes[name]
-        if name == TABLE and rows is not None:
-            _check_rows(rows, expected[0])
-            expected = (len(rows), *expected[1:])
-        sent, shape = (_BYTES, (-(-prod(expected) // 8),)) if dtype == BITS else (dtype, expected)
-        if tensor.dtype != sent or tensor.shape != shape:
-            raise ValueError(f"it sent {name} as {tensor.dtype}{tensor.shape}, not {sent}{shape}")
-        if dtype == BITS:
-            content[name] = np.unpackbits(tensor, count=prod(expected)).view(np.bool_).reshape(expected)
-    if not finite(floats_N):
-        raise ValueError(f"it sent {not_finite(content)} with numbers that are not finite")
-    in_order = {name: content[name] for name in shapes}  # safetensors gives them in another order each time
-    return Update(client, int(count_1[0]), in_order, rows)
-
-
-def _tensors(data: bytes | NDArray[np.uint8]) -> tuple[dict[str, NDArray], NDArray[np.float32]]:
-    """Return the tensors of a payload, in a copy of it, and the elements of those of float32 side by side.
-
-    Raises:
-        SafetensorError: It is not in the format.
-        ValueError: It has a type that numpy does not have.
-    """
     copy = bytearray(data)
     end = _LENGTH + int.from_bytes(copy[:_LENGTH], "little")
-    places = (_places if end <= _LONGEST else _places.__wrapped__)(bytes(copy[:end]), len(copy))
-    content = {
-        name: np.frombuffer(copy, dtype, count, end + start).reshape(shape)
-        for name, dtype, shape, count, start in places
-    }
-    floats = [(start, count) for _, dtype, _, count, start in places if dtype == FLOAT32]
-    first = min((start for start, _ in floats), default=0)  # a payload has no gaps, and its types are side by side
-    return content, np.frombuffer(copy, FLOAT32, sum(count for _, count in floats), end + first)
+    find = _places if end <= _LONGEST else _places.__wrapped__
+    places = find(bytes(copy[:end]), len(copy), tuple(shapes.items()), dtype)
+    samples = int.from_bytes(copy[places.samples : places.samples + _COUNTS.itemsize], "little", signed=True)
+    if samples < 0:
+        raise ValueError(f"it sent a sample count that is none: {samples}")
+    rows = None
+    if places.rows:
+        rows = np.frombuffer(copy, np.int32, places.rows[1], places.rows[0])
+        _check_rows(rows, shapes[TABLE][0])
+    content: dict[str, NDArray] = {}
+    for name, shape, count, start in places.tensors:
+        flat = np.frombuffer(copy, _BYTES if dtype == BITS else dtype, count, start)
+        if dtype == BITS:
+            flat = np.unpackbits(flat, count=prod(shape)).view(np.bool_)
+        content[name] = flat.reshape(shape)
+    if dtype == FLOAT32:
+        values_N = np.frombuffer(copy, FLOAT32, places.count, places.first)
+        if not finite(values_N):
+            raise ValueError(f"it sent {not_finite(content)} with numbers that are not finite")
+        content = SideBySide(content, values_N, places.starts)
+    return Update(client, samples, content, rows)
 
 
 @lru_cache(maxsize=4096)
-def _places(header: bytes, size: int) -> tuple[tuple[str, np.dtype, tuple[int, ...], int, int], ...]:
-    """Return name, type, shape, number of elements and offset of each tensor of payloads with this header and this many
-    bytes. Whether it is valid does not depend on the other bytes: safetensors checks it with zeros.
+def _places(header: bytes, size: int, shapes: tuple[tuple[str, tuple[int, ...]], ...], dtype: np.dtype) -> _Places:
+    """Find the tensors of payloads with this header and this many bytes, and check them against those expected.
+
+    Whether a payload is valid safetensors does not depend on the bytes after its header: zeros are checked.
 
     Raises:
-        SafetensorError: It is not valid.
-        ValueError: It has a type that numpy does not have.
+        ValueError: They are not those that are expected.
     """
     try:
-        checked = load(header + bytes(size - len(header)))
+        found = load(header + bytes(size - len(header)))
+    except SafetensorError as error:
+        raise ValueError(f"it sent no readable payload: {error}") from error
     except KeyError as error:
         raise ValueError(f"it sent a tensor of a type that is none of numpy: {error}") from error
-    starts = {name: entry["data_offsets"][0] for name, entry in json.loads(header[_LENGTH:]).items() if name in checked}
-    return tuple((name, found.dtype, found.shape, found.size, starts[name]) for name, found in checked.items())
+    at = {
+        name: len(header) + entry["data_offsets"][0]
+        for name, entry in json.loads(header[_LENGTH:]).items()
+        if name in found
+    }
+    if _SAMPLES not in found:
+        raise ValueError("it sent a payload without its sample count")
+    count_1, rows = found.pop(_SAMPLES), found.pop(_ROWS, None)
+    if (count_1.dtype, count_1.shape) != (_COUNTS, (1,)):
+        raise ValueError(f"it sent a sample count that is none: {count_1.dtype}{count_1.shape}")
+    expected = dict(shapes)
+    if set(found) != set(expected):
+        raise ValueError(f"it sent tensors {sorted(found)} where {sorted(expected)} are expected")
+    if rows is not None and TABLE in expected:
+        if rows.dtype != np.int32 or rows.ndim != 1:
+            raise ValueError(_ROWS_OF.format(expected[TABLE][0]))
+        expected[TABLE] = (len(rows), *expected[TABLE][1:])
+    for name, shape in expected.items():
+        kind, sent = (_BYTES, (-(-prod(shape) // 8),)) if dtype == BITS else (dtype, shape)
+        if found[name].dtype != kind or found[name].shape != sent:
+            raise ValueError(f"it sent {name} as {found[name].dtype}{found[name].shape}, not {kind}{sent}")
+    first, count = min((at[name] for name in expected), default=len(header)), sum(map(np.size, found.values()))
+    starts = {name: (at[name] - first) // found[name].itemsize for name in expected}
+    if any(starts[name] + found[name].size > count for name in expected):  # safetensors allows any order
+        raise ValueError("it sent tensors with its sample count or its rows between them")
+    return _Places(
+        at[_SAMPLES],
+        None if rows is None or TABLE not in expected else (at[_ROWS], len(rows)),
+        tuple((name, shape, found[name].size, at[name]) for name, shape in expected.items()),
+        first,
+        count,
+        starts,
+    )
 
 
-def _check_rows(rows: NDArray, vocabulary: int) -> None:
-    inside = rows.ndim == 1 and (len(rows) == 0 or (rows.min() >= 0 and rows.max() < vocabulary))
-    if rows.dtype != np.int32 or not inside or np.unique(rows).size != rows.size:
-        raise ValueError(f"it sent rows that are not distinct rows of a table of {vocabulary}")
+def _check_rows(rows_R: NDArray[np.int32], vocabulary: int) -> None:
+    if not len(rows_R):
+        return
+    ascending = bool((rows_R[1:] > rows_R[:-1]).all())  # as clients send them
+    inside = rows_R.min() >= 0 and rows_R.max() < vocabulary
+    if not inside or not (ascending or np.unique(rows_R).size == rows_R.size):
+        raise ValueError(_ROWS_OF.format(vocabulary))
 
 
 def encoded_size(shapes: Mapping[str, tuple[int, ...]]) -> int:

@@ -10,7 +10,7 @@ import yaml
 import fedtext
 from fedtext import testing
 from fedtext.__main__ import main
-from fedtext.config import plugins
+from fedtext.config import loading
 from fedtext.config.experiment import use
 from tests.commands import ROOT
 from tests.loops import nonempty
@@ -27,7 +27,7 @@ CHECKED: dict[str, dict[str, Any]] = {"attentive": {"embedding": {"dim": 4}}}
 
 
 def test_there_is_an_example_of_each_kind() -> None:
-    words = {kind.word for kind in plugins.KINDS}
+    words = {kind.word for kind in loading.KINDS}
     assert {name.rpartition("-")[2] for name in EXAMPLES} == words
     assert len(EXAMPLES) == len(words)
     for python, _ in nonempty(EXAMPLES.values()):
@@ -44,7 +44,7 @@ def test_an_example_trains_and_passes_its_check(page: str, tmp_path: Path, capsy
     assert main([str(file), *SHORT, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
     assert "round 1/1" in capsys.readouterr().out
     experiment = fedtext.load(file, *SHORT)
-    ((kind, cls),) = plugins.load(experiment.plugins[0]).parts
+    ((kind, cls),) = loading.load_plugin(experiment.plugins[0]).parts
     check = getattr(testing, f"check_{kind.word}")
     check(cls.model_validate({"name": (called := cls.model_fields["name"].default)} | CHECKED.get(called, {})))
     file.write_text(text.replace(f"plugins: [{name}]\n", ""))
@@ -53,6 +53,6 @@ def test_an_example_trains_and_passes_its_check(page: str, tmp_path: Path, capsy
 
 
 def test_the_method_of_the_readme_passes_its_check() -> None:
-    ((kind, cls),) = plugins.load(plugins.find(PLUGIN)).parts
+    ((kind, cls),) = loading.load_plugin(loading.find_plugin(PLUGIN)).parts
     assert kind.word == "method"
     testing.check_method(cls())

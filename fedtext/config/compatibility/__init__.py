@@ -7,7 +7,6 @@ grouped in files by subject, and a plug-in adds its own to ``RULES``. The first 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.config import plugins
 from fedtext.config.compatibility import (
     adapters,
     adversaries,
@@ -23,6 +22,7 @@ from fedtext.config.compatibility import (
     size,
     texts,
 )
+from fedtext.config.loading import LISTS
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -48,7 +48,7 @@ RULES: list[Rule] = [
     *methods.OF_ONE_METHOD,
     *engine.RULES,
 ]
-plugins.LISTS.append(RULES)
+LISTS.append(RULES)
 
 
 def problems(experiment: "Settings") -> Iterator[str]:

@@ -84,7 +84,7 @@ def test_plug_ins_run_only_where_they_are_trusted(tmp_path: Path, monkeypatch: p
     fedtext.run(experiment, out=tmp_path / "run")
     use(())
     folder = str(tmp_path / "run" / "model")
-    monkeypatch.setattr("fedtext.config.plugins.Plugin.is_loaded", False)  # as in another process
+    monkeypatch.setattr("fedtext.config.loading.Plugin.is_loaded", False)  # as in another process
     for config in (None, {}, {"trust_plugins": False}):
         with pytest.raises(fedtext.UserError, match=r"needs the plug-in elsewhere\.py.*FEDTEXT_TRUST_PLUGINS=1 in its"):
             _load_pyfunc(folder, config)

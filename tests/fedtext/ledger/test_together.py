@@ -30,8 +30,8 @@ def trial(noise: dict[str, Any], participation: Any = APART, **changes: Any) -> 
 def test_trials_without_amplification_are_one_gaussian_mechanism() -> None:
     """4 rounds of a client at z = 3, and two correlated runs at z = 1 and 2: 4 / 9 + 1 + 1 / 4."""
     made = [trial({"multiplier": 3.0}), *(trial({"multiplier": z, "mechanism": "tree"}) for z in (1.0, 2.0))]
-    ((entry, count),) = together(made)
-    assert count == 3
+    ((entry, group),) = together(made)
+    assert list(group) == made
     assert entry.epsilon == pytest.approx(composition.gaussian((4 / 9 + 1 + 1 / 4) ** -0.5, 1, 1e-5))
     ((alone, _),) = together(made[:1])
     assert alone.epsilon == pytest.approx(composition.gaussian(3.0, 4, 1e-5))
@@ -73,16 +73,19 @@ def test_what_cannot_be_added_up_has_no_number() -> None:
 
 
 TABLE = {"name": "table", "path": "reviews.csv"}
+SHOPS = TABLE | {"client": "shop"}
 LANGUAGE = {"model": {"name": "gru_lm", "embedding": {"dim": 4}, "hidden": 4}, "evaluation": {"personalize": None}}
 
 
 @pytest.mark.parametrize(
     ("corpora", "groups"),
     [
-        ([TABLE | {"client": "shop"}] * 2, [2]),
-        ([TABLE | {"client": "shop"}, TABLE | {"client": "shop", "max_length": 20}], [2]),
-        ([TABLE | {"client": "shop"}, TABLE | {"client": "city"}], [1, 1]),
-        ([TABLE | {"client": "shop"}, TABLE | {"client": "shop", "path": "others.csv"}], [1, 1]),
+        ([SHOPS] * 2, [2]),
+        ([SHOPS, TABLE | {"client": "shop", "max_length": 20}], [2]),
+        ([SHOPS, TABLE | {"client": "city"}], [1, 1]),
+        ([SHOPS, TABLE | {"client": "shop", "path": "others.csv"}], [1, 1]),
+        ([SHOPS, TABLE | {"client": "shop", "path": "./data/reviews.csv"}], [2]),
+        ([SHOPS | {"path": "others.csv"}, SHOPS, SHOPS | {"path": ["reviews.csv", "others.csv"]}], [3]),
         ([TABLE] * 2, [1, 1]),
         ([{"name": "agnews"}] * 2, [1, 1]),
         ([{"name": "ptb"}, {"name": "ptb"}], [1, 1]),
@@ -100,9 +103,9 @@ def test_seeds_have_the_same_clients_unless_texts_are_split_by_them(
         for seed, (corpus, language) in enumerate(zip(corpora, words, strict=True))
     ]
     found = list(together(made))
-    assert [count for _, count in found] == groups
+    assert [len(group) for _, group in found] == groups
     ((alone, _),) = together(made[:1])
-    assert all((entry.epsilon > alone.epsilon) == (count > 1) for entry, count in nonempty(found))
+    assert all((entry.epsilon > alone.epsilon) == (len(group) > 1) for entry, group in nonempty(found))
 
 
 def test_each_vocabulary_that_was_released_counts_once() -> None:
@@ -118,8 +121,8 @@ def test_each_vocabulary_that_was_released_counts_once() -> None:
 def test_noise_of_clients_is_composed_by_renyi_divergence() -> None:
     """Two runs of two rounds are four rounds, and Gaussian noise is no worse than the integers that stand for it."""
     one, other = (adding(kind) for kind in KINDS)
-    ((twice, count),) = together([one, one])
-    assert count == 2
+    ((twice, group),) = together([one, one])
+    assert len(group) == 2
     longer = noisy(KINDS[0], training=tiny.TRAINING | {"rounds": 4})
     assert twice.epsilon == ledger(longer, 1000, 12, 4)[1].epsilon
     ((both, _),) = together([one, other])
@@ -142,8 +145,8 @@ def test_noise_of_clients_is_composed_by_renyi_divergence() -> None:
 def test_runs_with_other_neighbours_are_composed_for_zeros_in_place_of_updates() -> None:
     poisson = {"fraction": 0.1, "sampling": "poisson"}
     apart, sampled = ([trial({"multiplier": z}, how) for z in (1.0, 2.0)] for how in (APART, poisson))
-    ((entry, count),) = together([apart[0], *sampled, apart[1]])
-    assert count == 4
+    ((entry, group),) = together([apart[0], *sampled, apart[1]])
+    assert len(group) == 4
     assert entry.epsilon is not None
     losses = dp.pld.PLDAccountant()
     for z in (1.0, 2.0):
@@ -162,8 +165,8 @@ def test_runs_with_other_neighbours_are_composed_for_zeros_in_place_of_updates()
 def test_other_seeds_have_other_clients_and_runs_without_noise_are_not_counted() -> None:
     made = [trial({"multiplier": z}, seed=seed) for seed in (0, 1) for z in (1.0, 2.0)]
     found = list(together([*made, Trial(tiny.experiment("local_only")), Trial(tiny.experiment())]))
-    assert [count for _, count in found] == [2, 2]
-    assert found[0] == found[1]
+    assert [list(group) for _, group in found] == [made[:2], made[2:]]
+    assert found[0][0] == found[1][0]
     (said,) = of_trials([*made, Trial(tiny.experiment())])
     assert ": the 2 of seed 0 together, and the 2 of seed 1 together: epsilon = " in said
     assert of_trials(made[:1]) == []

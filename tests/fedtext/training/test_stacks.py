@@ -34,7 +34,9 @@ from tests.loops import nonempty
         ({"method": "pooled"}, 1000, 1, "one client trains"),
         ({"model": {"hidden": 300}}, 1000, 1, "with 300 hidden units each fills a core by itself"),
         ({"model": "bag"}, 1000, 1, "a bag"),
-        ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 1000, 8, "stacks of 8"),
+        ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 200, 8, "stacks of 8"),
+        ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 1000, 32, "stacks of 32"),
+        ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 10_000, 32, "stacks of 32"),
         (
             {"model": {"hidden": 17}, "training": {"engine": "native"}},
             1000,

@@ -104,6 +104,7 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
     shapes = {TABLE: (5, 2), "b": (3,)}
     rows = np.array([0, 4], np.int32)
     tensors = {TABLE: np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
+    counted = tensors | {"#rows": rows}
     good = encoding.encode(Update(1, 10, tensors, rows))
     assert np.array_equal(encoding.decode(good, 1, shapes).rows, rows)
     one, none = (tensors | {TABLE: np.zeros((count, 2), np.float32)} for count in (1, 0))
@@ -114,7 +115,7 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
         (_typed("BF16"), "BF16"),
         (b"", "no readable payload"),
         (save(tensors), "without its sample count"),
-        *((save(tensors | {"#samples": np.array(count)}), "a sample count that is none") for count in NO_COUNTS),
+        *((save(counted | {"#samples": np.array(count)}), "a sample count that is none") for count in NO_COUNTS),
         (encoding.encode(Update(1, 10, {"b": tensors["b"]})), "are expected"),
         (encoding.encode(Update(1, 10, tensors | {"b": np.zeros(4, np.float32)}, rows)), "not float32"),
         (encoding.encode(Update(1, 10, tensors | {"b": np.zeros(3)}, rows)), "float64"),
@@ -125,6 +126,22 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=word):
             encoding.decode(bad, 1, shapes)
+
+
+@pytest.mark.parametrize("value", [1.0, np.nan])
+def test_a_payload_whose_tensors_do_not_lie_side_by_side_is_refused(value: float) -> None:
+    """Such a payload is valid safetensors. Numbers behind the sample count would not be looked at."""
+    kinds = {"a": ("F32", 4), "#samples": ("I64", 8), "b": ("F32", 8)}
+    header, end = {}, 0
+    for name, (dtype, size) in kinds.items():
+        header[name] = {"dtype": dtype, "shape": [2 if name == "b" else 1], "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    body = np.float32([1]).tobytes() + np.int64([10]).tobytes() + np.float32([1, value]).tobytes()
+    payload = len(text).to_bytes(8, "little") + text + body
+    assert load(payload)["#samples"] == 10
+    with pytest.raises(ValueError, match="with its sample count or its rows between them"):
+        encoding.decode(payload, 1, {"a": (1,), "b": (2,)})
 
 
 @pytest.mark.parametrize("method", sorted(name for name, method in METHODS.items() if not method.pooled))

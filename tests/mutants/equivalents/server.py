@@ -23,10 +23,10 @@ EQUIVALENTS = (
         for size in ("2 << 15", "1 << 16", "1 << 14")
     ),
     *(
-        ("server/aggregation", "step = max(1, _CHUNK // delta_RD.shape[1])", changed, _PIECES)
+        ("server/aggregation", "step = max(1, _CHUNK // delta.shape[1])", changed, _PIECES)
         for changed in (
-            "step = max(2, _CHUNK // delta_RD.shape[1])",
-            "step = max(1, (_CHUNK * delta_RD.shape[1]))",
+            "step = max(2, _CHUNK // delta.shape[1])",
+            "step = max(1, (_CHUNK * delta.shape[1]))",
         )
     ),
     (
@@ -49,8 +49,8 @@ EQUIVALENTS = (
     ),
     (
         "server/aggregation",
-        "flat = delta.reshape(-1)",
-        "flat = delta.reshape(-2)",
+        "flat_N = delta.reshape(-1)",
+        "flat_N = delta.reshape(-2)",
         "numpy takes every negative length for the one that is left over",
     ),
     (
