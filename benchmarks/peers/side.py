@@ -1,4 +1,4 @@
-"""One run of one system, in its own environment: `python -m benchmarks.peers.side fedtext|plain|flower|pfl TASK`."""
+"""One run of one system, in its own environment: `python -m benchmarks.peers.side SYSTEM TASK`."""
 
 import importlib
 import os

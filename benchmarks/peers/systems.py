@@ -37,6 +37,7 @@ class System:
 
 SYSTEMS = {
     "fedtext": System("fedtext"),
+    "fedtext-local": System("local", alone=True),
     "fedtext-reference": System("fedtext", changes={"training.engine": "reference"}, default=False),
     "fedtext-bfloat16": System("fedtext", changes={"model.precision": "bfloat16"}, exact=False),
     "plain": System("plain", "flower", alone=True),

@@ -44,7 +44,7 @@ class Recurrent(Workload):
     batch: int = 8
     lr: float = 0.01
     momentum: float = 0.9
-    systems: ClassVar[tuple[str, ...]] = ("fedtext", "fedtext-reference", "flower", "pfl")
+    systems: ClassVar[tuple[str, ...]] = ("fedtext", "fedtext-local", "fedtext-reference", "flower", "pfl")
 
     def __str__(self) -> str:
         return (

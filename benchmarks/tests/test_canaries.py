@@ -11,6 +11,7 @@ from tests.loops import nonempty
 CORPUS = tiny.corpus(clients=4, texts=3, vocabulary=1500)
 
 
+@pytest.mark.slow
 def test_each_guarantee_and_mistake_has_a_row() -> None:
     rows = list(canaries.calibration(1, CORPUS))
     assert [row["guarantee"] for row in rows] == list(canaries.KINDS)

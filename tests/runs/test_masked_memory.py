@@ -18,7 +18,7 @@ from tests import tiny
 from tests.loops import nonempty
 
 ROOT = Path(__file__).parents[2]
-CLIENTS = 6
+CLIENTS = 4
 SERVER = """
 import sys
 from functools import partial

@@ -142,9 +142,9 @@ def test_the_ledger_has_the_release_and_both_together() -> None:
     said = reveals(made, ledger(made, 100, 400, 2))
     assert "the vocabulary is released from every client's words, with a guarantee (noisy_sums)" in said
     assert not [sentence for sentence in said if "without protection" in sentence]
-    ((both, count),) = together([Trial(made)] * 2)
+    ((both, trials),) = together([Trial(made)] * 2)
     ((without, _),) = together([Trial(plain)] * 2)
-    assert count == 2
+    assert len(trials) == 2
     assert both.epsilon is not None
     assert without.epsilon is not None
     assert both.epsilon == pytest.approx(without.epsilon + 3.0)
