@@ -61,6 +61,7 @@ class RayFleet:
         self.settled = False  # whether the clients of the next round are where they stay
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
+        self.folding: list[int] = []  # places of the actors that added up in the last attempt
         self.bytes_up: dict[int, int] = {}  # of each client's last payload
         self.took: list[float] = []  # seconds of each local update of the last round
         self.late = 0  # local updates of the last round that had not returned in time

@@ -56,8 +56,8 @@ def check_population(experiment: Experiment) -> None:
             raise UserError(f"space.{name}.grid: {key} draws its population at random: write choice, or a range")
         if problem := next(filter(None, (_fixed(experiment, one) for one in keys_of(name, spec))), ""):
             raise UserError(f"space.{name}: {key} changes keys during a run, and {problem}")
-    noisy = experiment.server.noise or any(one.randomises for one in experiment.uplink)
-    if noisy or experiment.privacy.noise == "secret":
+    noisy = experiment.server.noise or experiment.training.dp_sgd
+    if noisy or any(one.randomises for one in experiment.uplink) or experiment.privacy.noise == "secret":
         raise UserError(
             f"{key} mixes the rounds of several experiments in one run, and the privacy ledger and the noise's key "
             "are of one: leave out the noise, or use another search"

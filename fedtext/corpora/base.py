@@ -162,12 +162,16 @@ class CorpusConfig(Strict, ABC):
     def clients_of(self, seed: int) -> Set[str]:
         """Return keys of the sets of clients. Runs with a key in common have clients in common.
 
-        By default the clients are those of the data.
+        By default the clients are those of the data. If they are drawn, they follow from the seed, their number and the
+        partition. Other keys change which of a client's texts are used, and how.
 
         Args:
             seed: The seed of the run.
         """
-        return {f"{self!r} {seed}" if self.draws_clients else self.name}
+        if not self.draws_clients:
+            return {self.name}
+        deciding = [repr(getattr(self, key)) for key in ("clients", "partition") if key in type(self).model_fields]
+        return {" ".join([self.name, str(seed), *deciding])}
 
     @property
     def planted(self) -> str:

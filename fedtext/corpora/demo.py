@@ -11,7 +11,7 @@ It shows the typical effects of federated learning within a minute:
   so that even a global model with a perfect memory cannot resolve their flip words. A private classifier can.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -106,6 +106,9 @@ class DemoCorpus(CorpusConfig):
     @property
     def draws_clients(self) -> bool:
         return True
+
+    def clients_of(self, seed: int) -> Set[str]:
+        return {f"{self.name} {seed}"}  # the first ones are the same, however many there are
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         clients = []

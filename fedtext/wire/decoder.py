@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.layout import TABLE, Layout
+from fedtext.layout import TABLE, Layout, not_finite
 from fedtext.messages import Update
 from fedtext.methods import layouts
 from fedtext.models.ranks import ALIKE, Ranks
@@ -67,7 +67,7 @@ class Decoder:
         Raises:
             ValueError: It is not a payload of the tensors that are expected.
         """
-        update = encoding.decode(payload, client, self.shapes(round_, client), self._kind)
+        update = encoding.decode(payload, client, self.shapes(round_, client), self._kind, self.experiment.own_rows)
         return self._restored(update, flat) if self.experiment.uplink and not self.integers else update
 
     def restored(self, update: Update, flat: NDArray[np.float32], round_: int) -> Update:
@@ -109,5 +109,7 @@ class Decoder:
                 received = received | {TABLE: received[TABLE][update.rows]}
             for mechanism in reversed(uplink):
                 tensors = mechanism.restore(tensors, received)
+            if name := not_finite(tensors):  # products of finite numbers can be too large
+                raise ValueError(f"it sent {name} with numbers that are not finite")
         in_order = {name: tensors[name] for name in self.sent.shapes if name in tensors}  # that of masks
         return Update(update.client, update.samples, in_order | tensors, update.rows)

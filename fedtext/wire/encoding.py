@@ -84,7 +84,11 @@ class _Places:
 
 
 def decode(
-    data: bytes | NDArray[np.uint8], client: int, shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype = FLOAT32
+    data: bytes | NDArray[np.uint8],
+    client: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: np.dtype = FLOAT32,
+    own_rows: bool | None = None,
 ) -> Update:
     """Decode an update, and check it against the tensors that the server expects.
 
@@ -93,6 +97,7 @@ def decode(
         client: The client's id.
         shapes: Expected shapes by name; that of the table with all rows.
         dtype: Type of the tensors: float32, bool for bits, or uint32.
+        own_rows: Whether a client sends rows of the table with their numbers, or all; None: either.
 
     Returns:
         The update, with its tensors in the order of ``shapes``.
@@ -109,6 +114,10 @@ def decode(
     if samples < 0:
         raise ValueError(f"it sent a sample count that is none: {samples}")
     rows = None
+    if own_rows is not None and TABLE in shapes and own_rows != bool(places.rows):
+        raise ValueError(
+            f"it sent {'all rows' if own_rows else 'some rows'} of the table, and wire.rows says otherwise"
+        )
     if places.rows:
         rows = np.frombuffer(copy, np.int32, places.rows[1], places.rows[0])
         _check_rows(rows, shapes[TABLE][0])

@@ -24,6 +24,7 @@ from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Privacy, Resources
 from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
@@ -191,6 +192,29 @@ def test_masked_sums_are_those_without_masks_wherever_clients_live(sections: dic
     expected = flat, [record[:2] for record in records], states
     assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
     fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_a_first_attempt_that_cannot_begin_is_repeated_in_actors_too() -> None:
+    """Too few clients for the threshold: nobody is asked to train, and no actor has a sum."""
+    corpus = tiny.corpus(clients=6)
+    for seed in range(50):
+        made = tiny.experiment(
+            seed=seed,
+            training=tiny.TRAINING | {"rounds": 1},
+            server={"secure_aggregation": {"threshold": 0.51}},
+            participation={"dropout": 0.4},
+        )
+        with suppress(UserError):  # three attempts are not enough
+            alone = local(made, corpus)
+            expected = final(alone)
+            if alone.history[0].metrics.get("round_attempts", 1) > 1:
+                break
+    federation = in_actors(made, corpus)
+    assert final(federation) == expected
+    assert federation.history[0].metrics["round_attempts"] > 1
+    federation.fleet.close(keep=True)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_the_trials_of_a_sweep_have_a_guarantee_together() -> None:
         ([{"name": "demo"}], (0, 1), ["the 2 of seed 0 together, and the 2 of seed 1 together"]),
         ([{"name": "fdu"}], (0, 1, 4), ["the 6 of seeds 0, 1 and 4 together"]),
         (
-            [{"name": "demo", "clients": 4}, {"name": "demo", "clients": 9}],
+            [{"name": "agnews", "clients": 4}, {"name": "agnews", "clients": 9}],
             (3,),
             ["the 2 of seed 3, corpus.clients=4 together, and the 2 of seed 3, corpus.clients=9 together"],
         ),

@@ -1,11 +1,14 @@
 """Where tensors lie in a flat buffer, and what the server reads of a payload: sizes and limits to the number."""
 
+import re
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fedtext.layout import TABLE, Layout, finite
 from fedtext.messages import Update
-from fedtext.server.aggregation import LARGEST, Summation
+from fedtext.server.aggregation import FARTHEST, LARGEST, Summation
 from tests import tiny
 from tests.loops import nonempty
 
@@ -42,29 +45,32 @@ def test_finite_looks_at_every_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "method", "largest"),
+    ("server", "largest", "what"),
     [
-        ("samples", "fedavg", 4 * LARGEST),  # 25 of 100 texts
-        ("uniform", "fedavg", 2 * LARGEST),  # one of two clients
-        ("samples", "fedatt", None),  # which adds up nothing exactly
+        ({}, 4 * LARGEST, "an exact sum"),  # 25 of 100 texts
+        ({"weights": "uniform"}, 2 * LARGEST, "an exact sum"),  # one of two clients
+        ({"aggregation": {"norm_bounded": {"norm": 1.0}}}, FARTHEST, "an exact sum"),
+        ({"aggregation": {"norm_bounded": {"norm": 1e9}}}, 4 * LARGEST, "an exact sum"),
+        ({"aggregation": "attention"}, FARTHEST, "aggregation attention"),
+        ({"aggregation": "median"}, FARTHEST, "aggregation median"),
     ],
 )
-def test_an_update_is_refused_from_the_first_number_that_a_sum_could_not_hold(
-    weights: str, method: str, largest: float | None
+def test_an_update_is_refused_from_the_first_number_that_is_too_large_for_its_aggregation(
+    server: dict[str, Any], largest: float, what: str
 ) -> None:
-    server = {"weights": weights} if weights != "samples" else {}
-    intake = Summation(tiny.experiment(method, server=server), Layout({"b": (3,)}), [25, 75])
+    intake = Summation(tiny.experiment(server=server), Layout({"b": (3,)}), [25, 75])
 
     def check(number: float) -> None:
         intake.check(Update(0, 25, {"empty": np.zeros(0, np.float32), "b": np.array([0, number, 1], np.float32)}))
 
-    if largest is None:
-        return check(1e30)
     for sign in (1, -1):
         check(sign * np.nextafter(np.float32(largest), np.float32(0)))
-        with pytest.raises(ValueError, match=f"it changed b by {largest:g} in one round, too much for an exact sum"):
+        words = re.escape(f"it changed b by {largest:g} in one round, too much for {what}: lower")
+        with pytest.raises(ValueError, match=words):
             check(sign * largest)
-    return None
+    for number in (np.inf, -np.inf, np.nan):
+        with pytest.raises(ValueError, match="too much for"):
+            check(number)
 
 
 def test_the_sum_that_is_begun_has_the_weights_of_the_experiment() -> None:

@@ -79,8 +79,14 @@ FAULTS = (
         "return Bound(min(known, self.norm), before.variance)",
     ),
     Fault(
-        "no rounding to a common unit", "server/aggregation", "        part += _ROUNDER\n        part -= _ROUNDER\n", ""
+        "no rounding to a common unit",
+        "server/aggregation",
+        "            part += _ROUNDER\n            part -= _ROUNDER\n",
+        "            pass\n",
     ),
+    Fault("sums with noise rounded to the nearest", "server/aggregation", "np.trunc(part", "np.rint(part"),
+    Fault("rows whatever wire.rows says", "wire/encoding", "own_rows != bool(places.rows)", "False"),
+    Fault("restored numbers that are not finite", "wire/decoder", "if name := not_finite(tensors):", "if name := '':"),
     Fault("merge forgets holders", "server/aggregation", "self.holders_V += other.holders_V", "pass"),
     Fault(
         "another client's optimizer state",

@@ -24,7 +24,7 @@ def population(
     space: Any = SPACE, rounds: int = 6, method: Any = "kteps", tune: Any = None, **changes: Any
 ) -> Experiment:
     options = {"metric": "Ag", "scheduler": "pbt", "samples": 8, "interval": 2} | (tune or {})
-    training = tiny.TRAINING | {"rounds": rounds}
+    training = tiny.TRAINING | {"rounds": rounds} | changes.pop("training", {})
     return tiny.experiment(method, space=space, tune=options, training=training, **changes)
 
 
@@ -75,6 +75,11 @@ def test_a_population_of_one_or_none_has_no_exploits() -> None:
     assert exploits(population(), {0: POINT}, {0: 1.0}, 1) == []
 
 
+EXAMPLES = {
+    "method": "fedavg",
+    "space": {"training.optimizer.lr": {"loguniform": [0.001, 0.1]}},
+    "training": {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}},
+}
 NOISE = {"uplink": [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 0.1}}]}
 
 
@@ -93,6 +98,7 @@ NOISE = {"uplink": [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 0.1}}]}
             "the state that feddyn keeps depends",
         ),
         (NOISE, "the privacy ledger and the noise's key are of one"),
+        (EXAMPLES, "the privacy ledger and the noise's key are of one"),
         ({"privacy": {"noise": "secret"}}, "the privacy ledger and the noise's key are of one"),
         ({"rounds": 2}, "leaves no second generation"),
         ({"evaluation": {"every": 3}}, "has to be a multiple of evaluation.every"),

@@ -108,6 +108,26 @@ def test_seeds_have_the_same_clients_unless_texts_are_split_by_them(
     assert all((entry.epsilon > alone.epsilon) == (len(group) > 1) for entry, group in nonempty(found))
 
 
+@pytest.mark.parametrize(
+    ("corpora", "groups"),
+    [
+        ([{"name": "agnews"}, {"name": "agnews", "max_length": 9}, {"name": "agnews", "vocabulary": 99}], [3]),
+        ([{"name": "agnews"}, {"name": "agnews", "share": 0.5}, {"name": "agnews", "drop_leaked": "own"}], [3]),
+        ([{"name": "agnews", "clients": 4}, {"name": "agnews", "clients": 9}], [1, 1]),
+        ([{"name": "agnews"}, {"name": "agnews", "partition": {"dirichlet": {"alpha": 0.5}}}], [1, 1]),
+        ([{"name": "demo", "clients": 4}, {"name": "demo", "clients": 9}], [2]),  # the first four are the same
+        ([TABLE, TABLE | {"path": "./data/reviews.csv", "min_count": 2}], [2]),
+        ([TABLE, TABLE | {"path": "others.csv"}], [1, 1]),
+        ([TABLE, TABLE | {"client": "shop"}], [1, 1]),
+    ],
+)
+def test_runs_of_a_seed_have_the_same_clients_unless_texts_are_split_otherwise(
+    corpora: list[dict[str, Any]], groups: list[int]
+) -> None:
+    found = list(together([trial({"multiplier": 1.0}, corpus=corpus) for corpus in corpora]))
+    assert [len(group) for _, group in found] == groups
+
+
 def test_each_vocabulary_that_was_released_counts_once() -> None:
     corpus = TABLE | {"client": "shop", "vocabulary": {"private": {"name": "noisy_sums", "epsilon": 0.5}}}
     first, again, other = (trial({"multiplier": z}, corpus=corpus, seed=s) for z, s in ((1.0, 0), (2.0, 0), (2.0, 1)))

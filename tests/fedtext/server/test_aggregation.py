@@ -124,6 +124,36 @@ def test_the_largest_addend_that_is_held_exactly_is_just_below_4096() -> None:
     total([update(5, 1, [4096, 0, 0])], 2.0)
 
 
+@pytest.mark.parametrize("value", [0.5, 0.99, 1.5, 2.5, 1e6 + 0.9])
+def test_no_update_becomes_longer_in_a_sum_that_is_rounded_inwards(value: float) -> None:
+    """In units of 2^-38. To the nearest, 1.5 becomes 2: with noise of the server more than its clip has left."""
+    part = value * float(UNIT)
+    for sign in (1, -1):
+        got = LAYOUT.views(total([update(0, 1, [sign * part, 0, 0])], 1.0, inward=True).sum_N)["w"][0]
+        assert Fraction(float(got)) == sign * UNIT * int(np.float32(part) / float(UNIT))
+        assert abs(got) <= part
+
+
+def test_only_sums_with_noise_of_the_server_are_rounded_inwards() -> None:
+    noisy = {"weights": "uniform", "noise": {"multiplier": 1.0}}
+    for server, inward in (({}, False), (noisy, True)):
+        made = tiny.experiment(server=server, uplink=["clip"] if server else [])
+        assert Summation(made, LAYOUT, [1, 1]).empty().inward == inward  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_client_that_sends_all_rows_holds_them_all(small: bool) -> None:
+    """Client 0 has row 1 alone, which it leaves as it is; client 1 adds one to every row, and has 3 of 4 texts."""
+    rows = 4 if small else 40_000
+    layout, whole = Layout({TABLE: (rows, 2)}), np.ones((rows, 2), np.float32)
+    made = WeightedSum(layout, 4.0, uniform=False, holders_only=True)
+    made.add(Update(0, 1, {TABLE: np.zeros((1, 2), np.float32)}, np.array([1], np.int32)))
+    made.add(Update(1, 3, {TABLE: whole}))
+    mean = made.mean()
+    assert mean is not None
+    assert layout.views(mean)[TABLE][:4, 0].tolist() == [1, 0.75, 1, 1]
+
+
 def test_long_tensors_are_added_in_pieces_without_a_seam() -> None:
     rows, width = 40_000, 2
     layout, rng = Layout({TABLE: (rows, width), "w": (70_001,)}), np.random.default_rng(0)

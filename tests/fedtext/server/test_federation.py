@@ -163,6 +163,41 @@ def test_a_payload_that_cannot_be_used_is_a_failure_of_its_client(how: str, meth
         assert record.metrics[metric] == expected.metrics[metric]
 
 
+class Enlarging(LocalFleet):
+    """A fleet whose first client sends ``size`` in every place."""
+
+    size = 3e38
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        made = self.worker.uplink.update
+
+        def update(flat: Any, parameters: Any, round_: int, data: Any, extras: Any = None) -> Any:
+            sent, said = made(flat, parameters, round_, data, extras)
+            for tensor in nonempty(sent.tensors.values()) if data.id == 0 else ():
+                tensor[...] = self.size
+            return sent, said
+
+        self.worker.uplink.update = update  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    ["attention", "geometric_median", "median", {"trimmed_mean": {"share": 0.4}}, {"norm_bounded": {"norm": 1.0}}],
+)
+@pytest.mark.parametrize("uplink", [[], [{"project": {"d1": 1, "d2": 4}}]], ids=["sent", "restored"])
+def test_huge_numbers_are_a_failure_of_their_client_whatever_the_aggregation(aggregation: Any, uplink: Any) -> None:
+    """Products of finite numbers, as the server restores them, can be infinite."""
+    made = tiny.experiment(
+        uplink=uplink, server={"aggregation": aggregation}, participation={"on_client_error": "skip"}
+    )
+    federation = tiny.federation(made, CORPUS, Enlarging)
+    for record in nonempty(federation.run()):
+        assert record.metrics["clients_failed"] == 1
+        assert np.isfinite(record.metrics["loss"])
+    assert np.isfinite(federation.flat).all()
+
+
 @pytest.mark.parametrize("how", SENT | TOO_LARGE)
 def test_an_actor_that_adds_up_refuses_the_same_payloads(how: str) -> None:
     experiment = tiny.experiment()

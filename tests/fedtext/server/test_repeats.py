@@ -13,7 +13,7 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import ClientError, UserError
-from fedtext.messages import Reply
+from fedtext.messages import Reply, Update
 from fedtext.methods import KTEPS
 from fedtext.methods.base import Batch, Inference, Model
 from fedtext.parameters import initial
@@ -92,6 +92,28 @@ def test_a_round_is_repeated_with_another_sample_as_if_nothing_had_been(caplog: 
     assert records[1].metrics["bytes_up"] > plain[1].metrics["bytes_up"], "what was sent in vain counts"
     assert records[1].metrics["bytes_down"] > plain[1].metrics["bytes_down"]
     assert records[1].metrics["loss"] == plain[1].metrics["loss"]
+
+
+def test_clients_whose_updates_the_server_refused_are_set_back() -> None:
+    """They are not told, and keep what they have trained, which is of no round that counted."""
+    made = experiment(rounds=1)
+    first, second = cohort(made, 1, 1), cohort(made, 1, 2)
+    refusing = federation(made, {})
+    check, asked = refusing.step.summation.check, list[int]()
+
+    def refuse(update: Update) -> None:
+        asked.append(update.client)
+        if len(asked) <= len(first):
+            raise ValueError("too much for an exact sum")
+        check(update)
+
+    refusing.step.summation.check = refuse  # type: ignore[method-assign]
+    (record,) = refusing.run()
+    assert record.metrics["round_attempts"] == 2
+    states = refusing.fleet.private_states()
+    before = federation(made, {}).fleet.private_states()
+    for client in nonempty(set(first) - set(second)):
+        assert states.get(client) == before.get(client)
 
 
 def test_a_run_that_goes_on_knows_who_took_part(tmp_path: Path) -> None:

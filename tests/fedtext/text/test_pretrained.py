@@ -209,8 +209,13 @@ def test_a_run_is_another_one_with_other_weights_wherever_they_lie(checkpoint: P
     network = transformers.AutoModel.from_pretrained(changed)
     with torch.no_grad():
         next(iter(network.parameters()))[0, 0] += 1
-    network.save_pretrained(changed)
+    assert name(changed) == name(checkpoint)
+    network.save_pretrained(changed)  # in the same folder
     assert name(moved) == name(checkpoint) != name(changed)
+    before = tokenizer(str(changed))
+    assert tokenizer(str(changed)) is before
+    (changed / "config.json").write_text((changed / "config.json").read_text())
+    assert tokenizer(str(changed)) is not before, "its files were written again"
 
 
 def test_a_name_that_is_neither_here_nor_to_be_reached_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,21 @@ def test_what_is_not_the_expected_payload_is_refused() -> None:
             encoding.decode(bad, 1, shapes)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_rows_are_named_if_and_only_if_they_are_to_be(own: bool) -> None:
+    """With secure aggregation a client that names one row would move the masks of all others."""
+    shapes, rows = {TABLE: (5, 2), "b": (3,)}, np.array([0, 4], np.int32)
+    tensors = {TABLE: np.zeros((2, 2), np.float32), "b": np.zeros(3, np.float32)}
+    named = encoding.encode(Update(1, 10, tensors, rows))
+    whole = encoding.encode(Update(1, 10, tensors | {TABLE: np.zeros((5, 2), np.float32)}))
+    right, wrong = (named, whole) if own else (whole, named)
+    assert encoding.decode(right, 1, shapes, own_rows=own).samples == 10
+    with pytest.raises(ValueError, match=f"it sent {'all' if own else 'some'} rows of the table"):
+        encoding.decode(wrong, 1, shapes, own_rows=own)
+    without = encoding.encode(Update(1, 10, {"b": tensors["b"]}))
+    assert encoding.decode(without, 1, {"b": (3,)}, own_rows=own).rows is None, "a method that keeps its table"
+
+
 @pytest.mark.parametrize("value", [1.0, np.nan])
 def test_a_payload_whose_tensors_do_not_lie_side_by_side_is_refused(value: float) -> None:
     """Such a payload is valid safetensors. Numbers behind the sample count would not be looked at."""
