@@ -168,7 +168,9 @@ def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
     if store.uri.startswith(("http://", "https://")):
         return f"Compare the trials in MLflow: {store.shown.rstrip('/')}{path or ''}"
     own = store == Store(*_default(repository))
-    return "Compare the trials in MLflow: " + ("make ui" if own else f"python -m dashboards.ui --store '{store.shown}'")
+    there = "" if Path.cwd() == repository else f"cd '{repository}' && "  # it is no package that is installed
+    command = "make ui" if own else f"python -m dashboards.ui --store '{store.shown}'"
+    return f"Compare the trials in MLflow: {there}{command}"
 
 
 def cause(error: BaseException) -> str:

@@ -197,6 +197,8 @@ def _other_run(experiment: Experiment, folder: Path | None) -> str:
         changed = differences(before, after)
         if not (why := fixed_length(experiment)):
             changed.pop(ROUNDS, None)
+        elif ROUNDS in changed:  # the coefficients of noise for as many rounds are other ones
+            changed.pop("server.noise.mechanism.coefficients", None)
         if list(changed) == [ROUNDS]:
             what = "more" if after[ROUNDS] > before[ROUNDS] else "fewer"
             return f"{option('out')}: the run in {folder} cannot have {what} rounds: {why}; name another folder"

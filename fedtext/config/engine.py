@@ -119,7 +119,7 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
     if isinstance(model, TransformerConfig):
         return 1, f"clients one by one: the layers of a {model.name} fill a core by themselves"
     if not isinstance(model, Recurrent):
-        return 1, f"clients one by one: the table of a {model.name} model fills the caches by itself"
+        return 1, f"clients one by one: there are stacks of recurrent models, and {model.name} is none"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine has no stacks"
     if experiment.language:

@@ -219,8 +219,8 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
         )
     if none:
         raise UserError(
-            f"plugins: {plugin.name} defines no method, mechanism, aggregation, corpus, model or audit: derive a class "
-            'from Method, for example, and give it a name: Literal["mine"] = "mine"'
+            f"plugins: {plugin.name} defines no method, mechanism, aggregation, corpus, model, audit or attack: derive "
+            'a class from Method, for example, and give it a name: Literal["mine"] = "mine"'
         )
 
 

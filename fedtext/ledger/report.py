@@ -118,7 +118,7 @@ def _table(experiment: Experiment, noisy: bool) -> list[str]:
         said.append("wire.rows: own: the rows a client sends and asks for name the words in its texts")
         if noisy:
             said.append("the noise hides how far those rows moved, not which they are: wire.rows: all would")
-    elif not noisy and not experiment.server.noise and not experiment.language:
+    elif not noisy and not (experiment.server.noise or experiment.training.dp_sgd or experiment.language):
         said.append(
             "wire.rows: all without noise: the rows that changed still name the words in a client's train texts"
         )

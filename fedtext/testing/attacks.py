@@ -46,7 +46,8 @@ def check_attack(attack: Attack, **sections: Any) -> None:
     expect(len(one) == len(train), f"{attack.name} makes {len(one)} texts of {len(train)}: they stay as many")
     again = attack.texts(train, trigger, corpus, generator(0, "testing"))
     expect(_equal(one, again), f"{attack.name} returns other texts with the same generator")
-    adversaries = Adversaries(fraction=0.4, attack=attack)
+    built_in = Adversaries.model_validate({"fraction": 0.4, "attack": "sign_flip"})
+    adversaries = built_in.model_copy(update={"attack": attack})  # one that need not have a name for experiment files
     check_run(experiment_with({"adversaries": adversaries}, sections), corpus)
 
 

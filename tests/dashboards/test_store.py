@@ -19,8 +19,10 @@ def test_the_store_is_the_files_own_then_the_environments_then_a_database_here(
 ) -> None:
     default = stores.resolve(None, tmp_path)
     assert default == Store(f"sqlite:///{tmp_path}/mlflow.db", (tmp_path / "mlartifacts").as_uri())
-    assert stores.ui_hint(default, tmp_path).endswith("make ui")
+    assert stores.ui_hint(default, tmp_path).endswith(f": cd '{tmp_path}' && make ui")
     assert f"dashboards.ui --store 'sqlite:///{tmp_path}/mlflow.db'" in stores.ui_hint(default, tmp_path / "elsewhere")
+    monkeypatch.chdir(tmp_path)
+    assert stores.ui_hint(default, tmp_path).endswith(": make ui")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://tracker:5000")
     assert stores.resolve(None, tmp_path) == Store("http://tracker:5000", None)
     assert "http://tracker:5000" in stores.ui_hint(stores.resolve(None, tmp_path), tmp_path)

@@ -33,8 +33,8 @@ def stack(e: "Settings") -> Iterator[str]:
         return
     if not isinstance(model, Recurrent):
         yield (
-            f"training.stack: clients with model {model.name} are trained one by one, since each fills the caches by "
-            "itself; leave stack at auto or 1"
+            f"training.stack: clients with model {model.name} are trained one by one, since there are stacks of "
+            "recurrent models alone; leave stack at auto or 1"
         )
     elif e.engine == "reference":
         yield "training.stack: the engine reference trains clients one by one; use engine: cells"

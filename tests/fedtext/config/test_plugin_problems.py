@@ -17,7 +17,7 @@ FAULTS = {
     "no Python": ("import math\nclass:\n", "mine.py, line 2: SyntaxError: invalid syntax"),
     "empty": (
         "import math\n",
-        "mine.py defines no method, mechanism, aggregation, corpus, model or audit: derive a class",
+        "mine.py defines no method, mechanism, aggregation, corpus, model, audit or attack: derive a class",
     ),
     "unnamed": (MINE.replace('Literal["mine"]', "str"), "mine.py defines no method"),
     "nameless": (MINE.replace('    name: Literal["mine"] = "mine"\n', ""), "mine.py: Mine has no name of its own"),

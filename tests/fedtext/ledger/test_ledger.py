@@ -219,3 +219,20 @@ def test_a_run_says_what_it_has_spent_so_far_and_leaves_its_ledger() -> None:
     assert "no guarantee" in plain.rows[0].files[FILE]
     (none,) = json.loads(tiny.Finished("fedavg").rows[0].files[FILE])
     assert none["epsilon"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"wire": {"rows": "all"}}, True),
+        (
+            {"wire": {"rows": "all"}, "training": tiny.TRAINING | {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}}},
+            False,
+        ),
+        ({"uplink": ["clip", {"gaussian": {"sigma": 1.0}}]}, False),
+        ({"wire": {"rows": "own"}}, False),
+    ],
+)
+def test_rows_that_changed_are_told_to_name_words_unless_noise_moves_all(changes: Any, told: bool) -> None:
+    said = reveals(tiny.experiment("fedavg", **changes))
+    assert any("the rows that changed still name the words" in sentence for sentence in said) == told

@@ -33,7 +33,7 @@ from tests.loops import nonempty
         ({"method": "fedprox"}, 1000, 1, "method fedprox uses the whole embedding table"),
         ({"method": "pooled"}, 1000, 1, "one client trains"),
         ({"model": {"hidden": 300}}, 1000, 1, "with 300 hidden units each fills a core by itself"),
-        ({"model": "bag"}, 1000, 1, "a bag"),
+        ({"model": "bag"}, 1000, 1, "there are stacks of recurrent models, and bag is none"),
         ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 200, 8, "stacks of 8"),
         ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 1000, 32, "stacks of 32"),
         ({"model": {"hidden": 16}, "training": {"engine": "native"}}, 10_000, 32, "stacks of 32"),
