@@ -38,7 +38,7 @@ from benchmarks import synthetic
 from fedtext.config.engine import choose_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.parameters import initial
 from fedtext.runtime.compiled import compile_problem
@@ -148,7 +148,8 @@ def server(quick: bool) -> Rows:
         shared, _ = initial(made, corpus)
         layout = Layout({key: tensor.shape for key, tensor in shared.items()})
         decoder, flat = Decoder(made, layout), layout.pack(shared)
-        payload = np.frombuffer(encoding.encode(Update(0, 4, dict(shared), None)), np.uint8)
+        rows_R = np.arange(len(shared[TABLE]), dtype=np.int32)
+        payload = np.frombuffer(encoding.encode(Update(0, 4, dict(shared), rows_R)), np.uint8)
         summation = Summation(made, decoder.sent, [4] * 4)
         times = []
         for _ in range(7):
