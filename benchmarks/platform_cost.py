@@ -34,31 +34,19 @@ from actors.fleet import RayFleet
 from actors.placement import Plan, assign
 from actors.shipment import ship
 from benchmarks import synthetic
+from benchmarks.synthetic import experiment
 from fedtext.client.participants import described, participants, stacks
 from fedtext.client.worker import Worker
-from fedtext.config.engine import choose_engine, stack_size
+from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.layout import Layout
 from fedtext.parameters import initial
-from fedtext.runtime.compiled import compile_problem
 from fedtext.server.start import start
 
 REAL = {"name": "bigru", "embedding": {"dim": 200}, "hidden": 64}
 SMALL = {"name": "bigru", "embedding": {"dim": 32}, "hidden": 32}
 TINY = {"name": "gru", "embedding": {"dim": 4}, "hidden": 4, "head": {"hidden": 4}}
-
-
-def experiment(model: dict[str, Any], rounds: int, stack: int | str = "auto", method: str = "kteps") -> Experiment:
-    made = {
-        "name": "benchmark",
-        "corpus": {"name": "demo"},  # the texts are made in memory; see synthetic.py
-        "model": model,
-        "method": method,
-        "training": {"rounds": rounds, "local_epochs": 1, "batch_size": 8, "stack": stack},
-        "evaluation": {"personalize": None},
-    }
-    return choose_engine(Experiment.model_validate(made), False, compile_problem())
 
 
 def through_ray(made: Experiment, corpus: Corpus, actors: int, memory: bool = False) -> dict[str, Any]:

@@ -21,7 +21,6 @@ if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read 
 import numpy as np
 
 from benchmarks import synthetic
-from benchmarks.platform_cost import experiment
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora.types import Corpus
 from fedtext.server.start import start
@@ -47,7 +46,7 @@ def measured(method: str, hidden: int, shape: tuple[int, int, bool], rounds: int
     held, times = corpus(*shape), dict[int, list[float]]()
     runs = {}
     for size in SIZES:
-        made = experiment(model, rounds + 2, size, method)
+        made = synthetic.experiment(model, rounds + 2, size, method)
         runs[size] = start(made, held, partial(LocalFleet, made, held)).run()
         next(runs[size])
     for _ in range(rounds):

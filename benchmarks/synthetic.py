@@ -1,13 +1,20 @@
-"""Synthetic corpora for benchmarks: words by Zipf's law, lengths log-normal, about 120 words and at most 200."""
+"""Synthetic corpora for benchmarks, and experiments on them.
+
+Words by Zipf's law, lengths log-normal, about 120 words and at most 200.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fedtext.config import files
+from fedtext.config.engine import choose_engine
+from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus, TokenSet
 from fedtext.models.inits import RandomInit
+from fedtext.runtime.compiled import compile_problem
 
 RESERVED = 2  # <pad> and <unk>
 
@@ -47,3 +54,23 @@ def real(data: Path) -> list[ClientData]:
     experiment = files.validate(files.read(Path(__file__).resolve().parent.parent / "tune_spaces/kteps.yaml"))
     drawn = experiment.model.embedding.model_copy(update={"init": RandomInit()})
     return list(prepare(experiment.corpus, drawn, experiment.seed, data).clients)
+
+
+def experiment(model: dict[str, Any], rounds: int, stack: int | str = "auto", method: str = "kteps") -> Experiment:
+    """Return an experiment with the engine that this machine has.
+
+    Args:
+        model: The section ``model``.
+        rounds: Number of rounds.
+        stack: Clients side by side.
+        method: Name of the method.
+    """
+    made = {
+        "name": "benchmark",
+        "corpus": {"name": "demo"},  # the texts are made in memory
+        "model": model,
+        "method": method,
+        "training": {"rounds": rounds, "local_epochs": 1, "batch_size": 8, "stack": stack},
+        "evaluation": {"personalize": None},
+    }
+    return choose_engine(Experiment.model_validate(made), False, compile_problem())

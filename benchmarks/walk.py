@@ -18,7 +18,7 @@ from fedtext.config import files
 from fedtext.mechanisms.randomized_response import RandomizedResponse
 from fedtext.methods.kteps import KTEPS
 from fedtext.server import federation
-from fedtext.server.aggregation import WeightedSum
+from fedtext.server.weighted_sum import WeightedSum
 from fedtext.wire import encoding
 
 ROOT = Path(fedtext.__file__).parent

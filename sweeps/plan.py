@@ -13,6 +13,7 @@ from actors import cluster
 from actors.placement import Node, counted, total
 from dashboards import store as mlflow_store
 from dashboards.trial import title
+from fedtext.config.single import aside
 from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
 from fedtext.state.checkpoint import glance
@@ -24,7 +25,7 @@ from sweeps.population import evolved
 from sweeps.prepare import asked, state_bytes
 from sweeps.request import Cluster, Request
 from sweeps.search_log import begun_search
-from sweeps.summary import aside, details
+from sweeps.summary import details
 from tune_spaces.cases import cases as make_cases
 
 SHOWN = 40  # at most this many cases are listed one by one

@@ -15,6 +15,7 @@ from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.config.loading import Plugin, find_plugin
 from fedtext.config.overrides import override, parse_overrides
+from fedtext.config.single import describes_several
 from fedtext.config.tune import Tune
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
@@ -213,7 +214,7 @@ def state_bytes(experiment: Experiment, corpus: Corpus) -> int:
 
 def _single(content: files.Content, experiment: Experiment) -> tuple[files.Content, Experiment, bool]:
     """Return the experiment without space, baselines and seeds, and whether it had any."""
-    aside = bool(experiment.space or experiment.baselines or experiment.seeds > 1)
+    aside = describes_several(experiment)
     left = {key: value for key, value in content.items() if key not in ("space", "baselines", "seeds")}
     if isinstance(tune := content.get("tune"), dict):
         left["tune"] = {key: value for key, value in tune.items() if key in ("metric", "mode")}

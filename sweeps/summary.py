@@ -4,19 +4,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from actors.placement import counted
 from fedtext.config.engine import engine_reason, stack_size
+from fedtext.config.single import aside
 from fedtext.corpora.totals import totals
-from fedtext.errors import spelled
 from fedtext.models.inits import RandomInit
 from fedtext.server.start import participant_count
 from fedtext.text.vocabulary import SPECIAL
 from sweeps.job import Job, key
 from sweeps.labels import Names
 from tune_spaces.cases import Case
-
-
-def aside() -> str:
-    """Return that a command runs a part of the experiment only."""
-    return f"one run: the experiment's space, baselines and seeds are left aside ({spelled('sweep')} runs them)"
 
 
 def summary(job: Job) -> list[str]:

@@ -57,6 +57,7 @@ def main(words: Sequence[str] | None) -> int:
     arguments = made.parse_intermixed_args(words)
     from fedtext.api.run import load, run
     from fedtext.config import files, keys
+    from fedtext.config.single import aside, describes_several
 
     if arguments.keys is not None:
         files.use_plugins(arguments.experiment, arguments.plugin)
@@ -66,6 +67,8 @@ def main(words: Sequence[str] | None) -> int:
         made.error("which experiment? name a file, demo.yaml for example; --keys lists its keys")
     overrides = [*arguments.overrides, *([] if arguments.seed is None else [f"seed={arguments.seed}"])]
     experiment = load(arguments.experiment, *overrides, plugins=arguments.plugin)
+    if describes_several(experiment):
+        print(aside(), flush=True)
     # It logs the engine, what is revealed, and the ledger before the first round
     logger = logging.getLogger("fedtext.api.run")
     logger.setLevel(logging.INFO)

@@ -23,8 +23,8 @@ _SIMULATED = (
     "does, can draw it again; privacy.noise: secret draws it from the operating system"
 )
 _SECRET = (
-    "the noise is drawn from the operating system's entropy; its key is kept with the run's state (noise.key), and "
-    "anyone who can read it can remove the noise"
+    "the noise is drawn from the operating system's entropy; where the run's state is kept, so is its key (noise.key), "
+    "and anyone who can read that can remove the noise"
 )
 
 

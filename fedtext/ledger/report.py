@@ -158,11 +158,12 @@ def of_trials(trials: Sequence[Trial]) -> list[str]:
     Args:
         trials: The trials. Those without ``server.noise`` are in no group.
     """
-    noised = [trial for trial in trials if trial.is_noised]
+    groups = list(together(trials))
+    counted = [trial for _, group in groups for trial in group]
     about: dict[str, list[str]] = {}
-    for entry, group in together(noised):
+    for entry, group in groups:
         if len(group) > 1:
-            about.setdefault(_together(entry), []).append(f"the {len(group)} of {_named(group, noised)} together")
+            about.setdefault(_together(entry), []).append(f"the {len(group)} of {_named(group, counted)} together")
     return [
         f"trials with server.noise on the same clients: {', and '.join(named)}: {said}" for said, named in about.items()
     ]

@@ -163,7 +163,9 @@ def _places(header: bytes, size: int, shapes: tuple[tuple[str, tuple[int, ...]],
     expected = dict(shapes)
     if set(found) != set(expected):
         raise ValueError(f"it sent tensors {sorted(found)} where {sorted(expected)} are expected")
-    if rows is not None and TABLE in expected:
+    if rows is not None:
+        if TABLE not in expected:
+            raise ValueError("it sent rows of a table, and no table is expected")
         if rows.dtype != np.int32 or rows.ndim != 1:
             raise ValueError(_ROWS_OF.format(expected[TABLE][0]))
         expected[TABLE] = (len(rows), *expected[TABLE][1:])
@@ -177,7 +179,7 @@ def _places(header: bytes, size: int, shapes: tuple[tuple[str, tuple[int, ...]],
         raise ValueError("it sent tensors with its sample count or its rows between them")
     return _Places(
         at[_SAMPLES],
-        None if rows is None or TABLE not in expected else (at[_ROWS], len(rows)),
+        None if rows is None else (at[_ROWS], len(rows)),
         tuple((name, shape, found[name].size, at[name]) for name, shape in expected.items()),
         first,
         count,

@@ -8,7 +8,8 @@ import pytest
 
 from fedtext.layout import TABLE, Layout, finite
 from fedtext.messages import Update
-from fedtext.server.aggregation import FARTHEST, LARGEST, Summation
+from fedtext.server.aggregation import FARTHEST, Summation
+from fedtext.server.weighted_sum import LARGEST
 from tests import tiny
 from tests.loops import nonempty
 

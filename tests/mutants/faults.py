@@ -80,14 +80,15 @@ FAULTS = (
     ),
     Fault(
         "no rounding to a common unit",
-        "server/aggregation",
+        "server/weighted_sum",
         "            part += _ROUNDER\n            part -= _ROUNDER\n",
         "            pass\n",
     ),
-    Fault("sums with noise rounded to the nearest", "server/aggregation", "np.trunc(part", "np.rint(part"),
+    Fault("sums with noise rounded to the nearest", "server/weighted_sum", "np.trunc(part", "np.rint(part"),
     Fault("rows whatever wire.rows says", "wire/encoding", "own_rows != bool(places.rows)", "False"),
     Fault("restored numbers that are not finite", "wire/decoder", "if name := not_finite(tensors):", "if name := '':"),
-    Fault("merge forgets holders", "server/aggregation", "self.holders_V += other.holders_V", "pass"),
+    Fault("sums too large to be exact", "server/weighted_sum", "self.reach += distance", "pass"),
+    Fault("merge forgets holders", "server/weighted_sum", "self.holders_V += other.holders_V", "pass"),
     Fault(
         "another client's optimizer state",
         "client/worker",

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.aggregations.attention import AttentionKeys
 from fedtext.config.server import MethodsOwn
+from fedtext.methods.base import Method
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -29,16 +29,14 @@ def about_the_mean(e: "Settings") -> Iterator[str]:
             yield f"server.{key}: {value} is for means of updates, and {told(e)} is not one: leave it out"
 
 
-def own_keys(e: "Settings") -> Iterator[str]:
-    """Check that keys of fedatt, which are those of its own aggregation, have an effect."""
-    if isinstance(e.server.aggregation, MethodsOwn) or not isinstance(e.method, AttentionKeys):
+def replaced(e: "Settings") -> Iterator[str]:
+    """Check that no other aggregation takes the place of the one that is a method's difference from FedAvg."""
+    if isinstance(e.server.aggregation, MethodsOwn) or type(e.method).aggregation is Method.aggregation:
         return
-    for key, field in AttentionKeys.model_fields.items():
-        if getattr(e.method, key) != field.default:
-            yield (
-                f"method.{key} is for the aggregation of {e.method.name} itself, and server.aggregation is "
-                f"{e.aggregation.name}: leave out one of them"
-            )
+    yield (
+        f"server.aggregation: method {e.method.name} has an aggregation of its own, which {e.aggregation.name} would "
+        "replace: leave it out, or use method fedavg"
+    )
 
 
 def silent(e: "Settings") -> str:
@@ -54,4 +52,4 @@ def told(e: "Settings") -> str:
     return f"the {e.aggregation.name} of method {e.method.name}" if asked else f"aggregation {e.aggregation.name}"
 
 
-RULES = (nothing_combined, about_the_mean, own_keys)
+RULES = (nothing_combined, about_the_mean, replaced)

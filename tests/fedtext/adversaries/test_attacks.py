@@ -2,7 +2,7 @@
 
 import math
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtext
-from fedtext.adversaries import ATTACKS, Attack
+from fedtext.adversaries import ATTACKS
 from fedtext.adversaries.backdoor import Backdoor, inserted
-from fedtext.adversaries.base import Tensors
 from fedtext.adversaries.label_flip import LabelFlip
 from fedtext.adversaries.little_is_enough import LittleIsEnough
 from fedtext.adversaries.noise import Noise
@@ -48,28 +47,6 @@ def words(texts: TokenSet) -> list[list[int]]:
 @pytest.mark.parametrize("name", slow_but(ATTACKS, "backdoor", "little_is_enough"))
 def test_attacks_keep_what_is_promised_of_every_attack(name: str) -> None:
     check_attack(ATTACKS[name]())
-
-
-class Idle(Attack):
-    """An attack of one's own, whose name no experiment file knows."""
-
-    name: Literal["idle"] = "idle"
-
-    def send(self, delta: Tensors, draws: np.random.Generator) -> Tensors:
-        return {name: np.zeros_like(tensor) for name, tensor in delta.items()}
-
-
-class Loud(Idle):
-    """It uses draws of numpy's own generator."""
-
-    def send(self, delta: Tensors, draws: np.random.Generator) -> Tensors:
-        return {name: np.random.random(tensor.shape).astype(np.float32) for name, tensor in delta.items()}
-
-
-def test_an_attack_of_ones_own_is_checked_without_being_a_plug_in() -> None:
-    check_attack(Idle())
-    with pytest.raises(AssertionError):
-        check_attack(Loud())
 
 
 def test_updates_are_turned_and_scaled() -> None:

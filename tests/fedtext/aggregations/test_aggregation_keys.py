@@ -25,7 +25,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "nothing sent": ("local_only", {"aggregation": "median"}, "method local_only sends no updates"),
     "pooled": ("pooled", {"aggregation": "mean"}, "method pooled has all data in one place"),
     "noise": ("fedavg", {"aggregation": CONFIGURED["norm_bounded"], "noise": {"multiplier": 1}}, "server.noise: it is"),
-    "two": ({"name": "fedatt", "step": 2}, {"aggregation": "median"}, "method.step is for the aggregation of"),
+    "two": ({"name": "fedatt", "step": 2}, {"aggregation": "median"}, "method fedatt has an aggregation of its own"),
     "norm": ("fedavg", {"aggregation": "norm_bounded"}, "norm\n  Field required"),
     "half": ("fedavg", {"aggregation": {"trimmed_mean": {"share": 0.5}}}, "less than 0.5"),
 }

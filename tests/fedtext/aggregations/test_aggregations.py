@@ -24,7 +24,7 @@ from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.methods import METHODS, layouts
 from fedtext.metrics import find
-from fedtext.server.aggregation import WeightedSum
+from fedtext.server.weighted_sum import WeightedSum
 from tests import tiny
 from tests.loops import nonempty
 from tests.sampled import slow_but

@@ -150,6 +150,7 @@ def test_a_copy_says_which_plug_ins_it_needs_beside_it(tmp_path: Path, monkeypat
 
 def test_a_run_without_ray_is_the_same_by_three_names(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=5"]
+    words += ["space={}", "baselines=[]"]  # that these are left aside is said with the name of the command
     lines = []
     for main, given in (
         (commands.main, ["run", *words, "--no-ray", "--seed", "3"]),

@@ -43,6 +43,14 @@ def test_what_a_run_reveals_and_its_ledger_are_printed_before_it_starts(capsys: 
     assert not [line for line in after if line.startswith("ledger: ")], "it was printed"
 
 
+def test_what_a_single_run_leaves_aside_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "one run: the experiment's space, baselines and seeds are left aside ("
+    before, _ = printed(capsys)
+    assert before[0].startswith(said)
+    before, after = printed(capsys, "space={}", "baselines=[]")
+    assert not [line for line in before + after if "left aside" in line]
+
+
 def test_a_ledger_is_printed_before_runs_that_share_everything_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for method in nonempty(("pooled", "local_only")):
         before, _ = printed(capsys, f"method={method}")

@@ -230,10 +230,10 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (aggregation.nothing_combined, "local_only", {"server": {"aggregation": "median"}}, "so that median has nothing"),
     (aggregation.about_the_mean, "fedatt", {"server": {"weights": "uniform"}}, "uniform is for means of updates"),
     (
-        aggregation.own_keys,
-        {"name": "fedatt", "step": 1.0},
+        aggregation.replaced,
+        "fedatt",
         {"server": {"aggregation": "median"}},
-        "step is for the aggregation of fedatt itself, and server.aggregation is median",
+        "method fedatt has an aggregation of its own, which median would replace: leave it out, or use method fedavg",
     ),
     (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them is listed twice"),
     (

@@ -9,7 +9,7 @@ from fedtext.errors import UserError
 from fedtext.layout import Layout
 from fedtext.messages import Update
 from fedtext.secure.ring import Ring, RingSum, in_integers
-from fedtext.server.aggregation import WeightedSum
+from fedtext.server.weighted_sum import WeightedSum
 from tests import tiny
 from tests.loops import nonempty
 

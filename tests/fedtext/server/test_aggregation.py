@@ -13,7 +13,8 @@ from fedtext.aggregations.norm_bounded import NormBounded
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
-from fedtext.server.aggregation import Summation, WeightedSum
+from fedtext.server.aggregation import Summation
+from fedtext.server.weighted_sum import WeightedSum
 from tests import tiny
 
 LAYOUT = Layout({TABLE: (4, 2), "w": (3,)})

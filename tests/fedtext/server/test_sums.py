@@ -12,8 +12,8 @@ from fedtext.config.server import ServerSGD
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
-from fedtext.server.aggregation import WeightedSum
 from fedtext.server.optimizers import step
+from fedtext.server.weighted_sum import WeightedSum
 from tests.loops import nonempty
 
 STATE = {TABLE: np.zeros((3, 2), np.float32), "head.weight": np.array([1.0, 1.0], np.float32)}
@@ -69,6 +69,37 @@ def test_an_update_too_large_for_an_exact_sum_is_refused_by_name() -> None:
     huge = Update(7, 1, {"head.weight": np.array([0, -1e5], np.float32)})
     with pytest.raises(UserError, match="client 7 changed a parameter by 100000 in one round"):
         averaged([huge])
+
+
+def large(client: int, sign: int = 1) -> Update:
+    """An update whose part in a sum of eight clients is 4095, just within the bound."""
+    return Update(client, 1, {"head.weight": np.array([0, 8 * 4095 * sign], np.float32)})
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_updates_that_together_leave_no_exact_sum_are_refused_in_any_grouping(sign: int) -> None:
+    """Each is accepted. Beyond 2^15 multiples of 2^-38 are not exact, also where later updates have the other sign."""
+    total = WeightedSum(LAYOUT, 8.0, uniform=True, holders_only=False)
+    for client in range(8):
+        total.add(large(client))
+    assert total.sum_N.max() == 8 * 4095
+    assert total.reach == 8 * 4095
+    other = WeightedSum(LAYOUT, 8.0, uniform=True, holders_only=False)
+    other.add(large(8, sign))
+    sentence = "changes of all clients in one round are together too large for an exact sum"
+    for more in nonempty((other, large(8, sign))):
+        with pytest.raises(UserError, match=sentence):
+            total.merge(more) if isinstance(more, WeightedSum) else total.add(more)
+
+
+def test_the_reach_of_a_sum_is_that_of_the_farthest_number_of_each_update() -> None:
+    total = empty(updates())
+    for update in updates():
+        total.add(update)
+    assert total.reach == 8 / 4 + 3 * 4 / 4
+    again = empty(updates())
+    again.merge(total)
+    assert again.reach == total.reach
 
 
 def test_a_round_without_participants_changes_nothing() -> None:

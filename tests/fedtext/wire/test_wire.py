@@ -141,6 +141,9 @@ def test_rows_are_named_if_and_only_if_they_are_to_be(own: bool) -> None:
         encoding.decode(wrong, 1, shapes, own_rows=own)
     without = encoding.encode(Update(1, 10, {"b": tensors["b"]}))
     assert encoding.decode(without, 1, {"b": (3,)}, own_rows=own).rows is None, "a method that keeps its table"
+    of_nothing = encoding.encode(Update(1, 10, {"b": tensors["b"]}, rows))
+    with pytest.raises(ValueError, match="it sent rows of a table, and no table is expected"):
+        encoding.decode(of_nothing, 1, {"b": (3,)}, own_rows=own)
 
 
 @pytest.mark.parametrize("value", [1.0, np.nan])

@@ -18,37 +18,31 @@ EQUIVALENTS = (
         )
     ),
     *(
-        ("server/aggregation", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES)
+        ("server/weighted_sum", f"_CHUNK = 1 << 15{comment}", f"_CHUNK = {size}{comment}", _PIECES)
         for comment in ("  # numbers at a time, so that intermediate results stay in the cache",)
         for size in ("2 << 15", "1 << 16", "1 << 14")
     ),
     *(
-        ("server/aggregation", "step = max(1, _CHUNK // delta.shape[1])", changed, _PIECES)
+        ("server/weighted_sum", "step = max(1, _CHUNK // delta.shape[1])", changed, _PIECES)
         for changed in (
             "step = max(2, _CHUNK // delta.shape[1])",
             "step = max(1, (_CHUNK * delta.shape[1]))",
         )
     ),
     (
-        "server/aggregation",
+        "server/weighted_sum",
         "if self.holders_V is not None and other.holders_V is not None:",
         "if (self.holders_V is not None or other.holders_V is not None):",
         "the parts of one sum all count holders, or none does",
     ),
     (
-        "server/aggregation",
-        "return float(max(np.maximum.reduce(tensor, None), -np.minimum.reduce(tensor, None))) if tensor.size else 0.0",
-        "return float(max(np.maximum.reduce(tensor, None), -np.minimum.reduce(tensor, None))) if tensor.size else 1.0",
-        "1, times a share that is at most 1, is far below the limit too",
-    ),
-    (
-        "server/aggregation",
+        "server/weighted_sum",
         "shares_V = np.divide(self.weight, self.holders_V, out=np.zeros_like(self.holders_V), where=held_V)",
         "shares_V = np.divide(self.weight, self.holders_V, out=np.ones_like(self.holders_V), where=held_V)",
         "the sum of a row that no client holds is zero",
     ),
     (
-        "server/aggregation",
+        "server/weighted_sum",
         "flat_N = delta.reshape(-1)",
         "flat_N = delta.reshape(-2)",
         "numpy takes every negative length for the one that is left over",
