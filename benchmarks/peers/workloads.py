@@ -40,7 +40,7 @@ class Recurrent(Workload):
     hidden: int
     head: int
     longest: int = 200
-    rounds: int = 5  # some take a quarter of a second: a measurement of memory that falls into one of them weighs less
+    rounds: int = 5  # the second one can take longer than those after it
     batch: int = 8
     lr: float = 0.01
     momentum: float = 0.9
