@@ -2,7 +2,7 @@
 
 import codecs
 import difflib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -128,3 +128,11 @@ def nearest(name: str, known: list[str]) -> str:
     """Return the end of a message about an unknown name: the most similar known name; empty if there is none."""
     near = difflib.get_close_matches(name, known, 1, 0.0)
     return f": did you mean {near[0]!r}?" if near else ""
+
+
+def separated(columns: Sequence[str]) -> str:
+    """Return the end of a message about a table with one column, if its name looks like several; else empty."""
+    others = {";": "semicolons", "\t": "tabs", "|": "bars"}
+    if len(columns) == 1 and (by := next((word for mark, word in others.items() if mark in columns[0]), "")):
+        return f": its columns seem to be separated by {by}; write commas between them"
+    return ""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.corpora.base import folders
-from fedtext.corpora.files import check_texts, decoded, nearest
+from fedtext.corpora.files import check_texts, decoded, nearest, separated
 from fedtext.corpora.hub import from_hub
 from fedtext.corpora.table_files import READERS, open_table
 from fedtext.errors import UserError, option
@@ -85,7 +85,7 @@ class Part:
             if name not in (*self.columns, *self.named):
                 raise UserError(
                     f"corpus.{written}: {self.where} has no column {name!r}, only {', '.join(self.columns)}"
-                    f"{nearest(name, list(self.columns))}"
+                    f"{separated(self.columns) or nearest(name, list(self.columns))}"
                 )
             if self.columns.count(name) > 1:
                 raise UserError(

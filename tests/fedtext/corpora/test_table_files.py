@@ -91,6 +91,15 @@ def test_folders_of_texts_are_columns(tmp_path: Path) -> None:
     assert "user1/pos/1.txt)" in said
 
 
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars"), ("/", "")])
+def test_columns_with_another_separator_are_said_to_have_it(mark: str, word: str, tmp_path: Path) -> None:
+    lines = [mark.join(("text", "label")), *[mark.join((f"text {n}", str(n % 2))) for n in range(8)]]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    said, end = complaint(tmp_path / "t.csv", clients=2), ": its columns seem to be separated by "
+    assert "t.csv has no column 'text', only text" in said
+    assert said.partition(end)[2] == (f"{word}; write commas between them" if word else "")
+
+
 def test_the_order_of_a_folder_is_that_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b", "a", "c"):
         write(tmp_path / f"{name}.csv", {"text": [f"{name}{n}" for n in range(8)], "label": [0, 1] * 4})
