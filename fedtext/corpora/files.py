@@ -134,5 +134,6 @@ def separated(columns: Sequence[str]) -> str:
     """Return the end of a message about a table with one column, if its name looks like several; else empty."""
     others = {";": "semicolons", "\t": "tabs", "|": "bars"}
     if len(columns) == 1 and (by := next((word for mark, word in others.items() if mark in columns[0]), "")):
-        return f": its columns seem to be separated by {by}; write commas between them"
+        other = ", or name the file .tsv" if by == "tabs" else ""
+        return f": its columns seem to be separated by {by}; write commas between them{other}"
     return ""

@@ -97,7 +97,11 @@ def test_columns_with_another_separator_are_said_to_have_it(mark: str, word: str
     (tmp_path / "t.csv").write_text("\n".join(lines))
     said, end = complaint(tmp_path / "t.csv", clients=2), ": its columns seem to be separated by "
     assert "t.csv has no column 'text', only text" in said
-    assert said.partition(end)[2] == (f"{word}; write commas between them" if word else "")
+    more = ", or name the file .tsv" * (word == "tabs")
+    assert said.partition(end)[2] == (f"{word}; write commas between them{more}" if word else "")
+    (tmp_path / "t.csv").rename(tmp_path / "t.tsv")
+    if word == "tabs":
+        assert read(tmp_path / "t.tsv", clients=2).labels == ("0", "1")
 
 
 def test_the_order_of_a_folder_is_that_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
