@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtext.corpora.files import check_texts, text_lines
+from fedtext.corpora.table_files import fields_differ
 from fedtext.errors import UserError
 
 DELETED = ("[deleted]", "[removed]")
@@ -74,7 +75,7 @@ def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
         lines = text_lines(path)
         if path.suffix == ".csv":
             csv.field_size_limit(_LONGEST)
-            yield from csv.DictReader(lines)
+            yield from _delimited(path, csv.reader(lines, strict=True), columns)
             return
         start = next(lines, "")
         if start.startswith("["):
@@ -83,6 +84,17 @@ def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
             yield from _objects(path, (json.loads(line) for line in chain([start], lines) if line.strip()))
     except (json.JSONDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read as {path.suffix[1:]} ({error}): repair or fetch it again") from error
+
+
+def _delimited(path: Path, rows: Iterator[list[str]], columns: list[str]) -> Iterator[Mapping[str, Any]]:
+    header = next((row for row in rows if row), [])
+    for column in columns:
+        if header.count(column) > 1:
+            raise UserError(f"{path} has {header.count(column)} columns {column!r}: rename one")
+    for number, row in enumerate((row for row in rows if row), start=1):
+        if len(row) != len(header):
+            raise UserError(fields_differ(path, number, len(row), len(header)))
+        yield dict(zip(header, row, strict=True))
 
 
 def _objects(path: Path, values: Any) -> Iterator[Mapping[str, Any]]:

@@ -1,6 +1,7 @@
 """All clients' training data as one more client, on which ``pooled`` methods train."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,8 @@ def pool(clients: Sequence[ClientData]) -> ClientData:
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N, dtype=np.int64)]),
         np.concatenate([client.train.labels_N for client in clients]),
         np.repeat([client.id for client in clients], [len(client.train) for client in clients]),
-        _values([client.train for client in clients]),
+        _of_all([client.train for client in clients], "values_T"),
+        bytes_N=_of_all([client.train for client in clients], "bytes_N"),
     )
     return ClientData(len(clients), "pooled", rows_R.astype(np.int32), len(rows_R), train, EMPTY, EMPTY)
 
@@ -42,12 +44,14 @@ def union_of_tests(tests: Sequence[TokenSet]) -> ClientData:
         np.searchsorted(rows_R, together_T).astype(np.int32),
         np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths_N, dtype=np.int64)]),
         np.concatenate([tokens.labels_N for tokens in tests]),
-        values_T=_values(tests),
+        values_T=_of_all(tests, "values_T"),
+        bytes_N=_of_all(tests, "bytes_N"),
     )
     return ClientData(-1, "union", rows_R, len(rows_R), EMPTY, EMPTY, test)
 
 
-def _values(splits: Sequence[TokenSet]) -> NDArray[np.float32] | None:
-    values = [split.values_T for split in splits if split.values_T is not None]
-    assert len(values) in (0, len(splits)), "a corpus has values or has none"
-    return np.concatenate(values) if values else None
+def _of_all(splits: Sequence[TokenSet], name: str) -> NDArray[Any] | None:
+    """Return an attribute of all splits, one after the other; None if they have none."""
+    parts = [part for split in splits if (part := getattr(split, name)) is not None]
+    assert len(parts) in (0, len(splits)), f"all splits of a corpus have {name}, or none has"
+    return np.concatenate(parts) if parts else None

@@ -95,7 +95,8 @@ def used(corpus: RawCorpus, config: CorpusConfig, seed: int, leaking: Leaking) -
     evaluated = leaking.validation
     brought = config.brings_validation or any(len(client.validation) for client in clients)
     if config.validation and not brought:
-        held = [_held(client, config.validation, seed, number) for number, client in enumerate(clients)]
+        of = config.validation, seed
+        held = [_held(client, *of, number, not config.language) for number, client in enumerate(clients)]
         clients = [_moved(client, held_N) for client, held_N in zip(clients, held, strict=True)]
         left, evaluated = ([_chosen(keys, held_N == out) for keys, held_N in zip(leaking.train, held, strict=True)]
                            for out in (False, True))  # fmt: skip
@@ -135,18 +136,21 @@ def _kept(client: RawClient, side: str, where: Where, config: CorpusConfig) -> S
     return kept
 
 
-def held_out(split: Split, share: float, draw: np.random.Generator, least: int = 0) -> NDArray[np.bool_]:
-    """Draw the texts that are held out: a share of each class.
+def held_out(
+    split: Split, share: float, draw: np.random.Generator, least: int = 0, by_class: bool = True
+) -> NDArray[np.bool_]:
+    """Draw the texts that are held out: a share of all, and of each class but for rounding.
 
     All copies of a text are on the same side, so that no held-out text is also among the others. Fewer texts are held
     out if this requires it.
 
     Args:
         split: The N texts.
-        share: Share of each class.
+        share: Share of the texts.
         draw: Source of the random numbers.
         least: Smallest number of held-out texts of all classes together. Unless it is 0, a text and its copies are held
             out in any case, if there is another text.
+        by_class: Whether labels are classes.
 
     Returns:
         Whether each text is held out, shape (N,).
@@ -154,11 +158,13 @@ def held_out(split: Split, share: float, draw: np.random.Generator, least: int =
     _, group_N = np.unique(np.array(split.identities(), dtype=object), return_inverse=True)
     sizes = np.bincount(group_N)
     label_of_group = np.zeros(len(sizes), np.int64)
-    label_of_group[group_N[::-1]] = split.labels[::-1]  # of a text with two labels the first one counts
+    if by_class:
+        label_of_group[group_N[::-1]] = split.labels[::-1]  # of a text with two labels the first one counts
     held = np.zeros(len(sizes), bool)
-    for label in np.unique(label_of_group):
+    labels, class_of_group = np.unique(label_of_group, return_inverse=True)
+    wanted_C = _shared_out(share, np.bincount(class_of_group, sizes, len(labels)))
+    for label, wanted in zip(labels, wanted_C, strict=True):
         groups = draw.permutation(np.flatnonzero(label_of_group == label))
-        wanted = round(share * int(sizes[groups].sum()))
         held[groups[np.cumsum(sizes[groups]) <= wanted]] = True
     left = draw.permutation(np.flatnonzero(~held))
     held[left[np.cumsum(sizes[left]) <= least - sizes[held].sum()]] = True
@@ -167,9 +173,18 @@ def held_out(split: Split, share: float, draw: np.random.Generator, least: int =
     return held[group_N]
 
 
-def _held(client: RawClient, share: float, seed: int, number: int) -> NDArray[np.bool_]:
+def _shared_out(share: float, sizes_C: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return a share of all texts by class: the classes with the largest remainders are rounded up."""
+    exact_C = share * sizes_C
+    wanted_C = np.floor(exact_C).astype(np.int64)
+    more = round(share * int(sizes_C.sum())) - int(wanted_C.sum())
+    wanted_C[np.argsort(wanted_C - exact_C, kind="stable")[: max(0, more)]] += 1
+    return wanted_C
+
+
+def _held(client: RawClient, share: float, seed: int, number: int, by_class: bool) -> NDArray[np.bool_]:
     """Draw the train texts that are held out for validation, from (seed, "validation", client)."""
-    held_N = held_out(client.train, share, generator(seed, "validation", client=number))
+    held_N = held_out(client.train, share, generator(seed, "validation", client=number), by_class=by_class)
     if held_N.all() or not held_N.any():
         side = "train" if held_N.all() else "validation"
         raise UserError(

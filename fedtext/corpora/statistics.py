@@ -43,7 +43,7 @@ def describe(
         duplicates=len(read.train) - len(set(read.train.identities())),
         leaks=leaks,
         tokens=tuple(len(split.tokens_T) - len(split) - int(split.labels_N.sum()) for split in sets),
-        unknown=tuple(int((split.tokens_T == UNK_ID).sum()) for split in sets),  # no sentence begins with it
+        unknown=tuple(int((split.targets() == UNK_ID).sum()) for split in sets),
         cut=sum(int((split.tokens_T[split.offsets[1:] - 1] != EOS_ID).sum()) for split in sets),
     )
 

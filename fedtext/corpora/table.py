@@ -29,7 +29,8 @@ class TableCorpus(TableKeys, LabelledCorpus):
     review, stars, shop and fold. The first row of a .csv or .tsv file has the names of the columns, and quotation marks
     enclose fields. A .jsonl, .ndjson or .json file has one object in each line. Files are UTF-8. Several files are read
     in the order of the list, and the files of a folder in the order of their names. All columns are read as strings, so
-    that a table gives the same corpus in every format.
+    that a table gives the same corpus in every format, but for numbers with a point: a .csv or .tsv file has them as
+    written, 1.0 for example, and a Parquet file has 1.
 
     The columns of a folder of .txt files are ``text`` and the columns listed in ``folders``. Other files have a column
     ``file``, their names without the ending. They have a column ``split`` if the names of files, folders or splits of

@@ -84,10 +84,15 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
         if not refused:
             raise
     row = refused[0]
-    raise UserError(
-        f"{path}, row {row.number - 1}: {row.actual_columns} fields, but the header has {row.expected_columns}: put a "
-        f"text that contains a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between "
-        'quotation marks, and double those within it ("")'
+    raise UserError(fields_differ(path, row.number - 1, row.actual_columns, row.expected_columns, delimiter))
+
+
+def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: str = ",") -> str:
+    """Return that a row of a file has another number of fields than its header."""
+    return (
+        f"{path}, row {row}: {fields} fields, but the header has {expected}: put a text that contains a "
+        f"{'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between quotation marks, and "
+        'double those within it ("")'
     )
 
 

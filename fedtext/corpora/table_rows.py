@@ -45,7 +45,8 @@ class Rows:
         own = self.whole.take(chosen_N)
         if self.splits_N is None:
             least = max(1, round(self.test * len(own)))
-            test_N = held_out(own, self.test, generator(seed, "test", client=client), least)
+            draws = generator(seed, "test", client=client)
+            test_N = held_out(own, self.test, draws, least, by_class=bool(self.labels))
             return {"train": own.take(np.flatnonzero(~test_N)), "test": own.take(np.flatnonzero(test_N))}
         splits_N = self.splits_N[chosen_N]
         splits = {name: own.take(np.flatnonzero(splits_N == name)) for name in ("train", "test", "validation")}

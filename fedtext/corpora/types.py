@@ -127,6 +127,12 @@ class TokenSet:
     def __len__(self) -> int:
         return len(self.labels_N)
 
+    def targets(self) -> NDArray[np.int32]:
+        """Return the tokens that a language model predicts: all but the first of each sentence and those given."""
+        lengths_N = np.diff(self.offsets)
+        place_T = np.arange(len(self.tokens_T)) - np.repeat(self.offsets[:-1], lengths_N)
+        return self.tokens_T[place_T > np.repeat(self.labels_N, lengths_N)]
+
     def take(self, chosen_N: NDArray[np.int64]) -> "TokenSet":
         """Return the texts with these indices, in this order."""
 

@@ -24,7 +24,7 @@ def counted(clients: Sequence[ClientData]) -> NDArray[np.int64]:
     """Count the tokens to predict in the train splits of clients, which share one vocabulary, shape (V,)."""
     counts_V = np.zeros(len(clients[0].rows_R), np.int64)
     for client in clients:
-        counts_V += np.bincount(_targets(client.train), minlength=len(counts_V))
+        counts_V += np.bincount(client.train.targets(), minlength=len(counts_V))
     return counts_V
 
 
@@ -56,13 +56,6 @@ def unigram(
     return metrics
 
 
-def _targets(tokens: TokenSet) -> NDArray[np.int32]:
-    """The tokens to predict: all but the first of each sentence, and but those that are given."""
-    lengths_N = np.diff(tokens.offsets)
-    place_T = np.arange(len(tokens.tokens_T)) - np.repeat(tokens.offsets[:-1], lengths_N)
-    return tokens.tokens_T[place_T > np.repeat(tokens.labels_N, lengths_N)]
-
-
 def _nats(counts_V: NDArray[np.int64], alpha: float) -> NDArray[np.float64]:
     """Compute -log p of each word; infinite for <pad> and <s>."""
     weights_V = counts_V + alpha
@@ -76,13 +69,13 @@ def _perplexity(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[Toke
 
 
 def _evaluate(counts_V: NDArray[np.int64], alpha: float, splits: Sequence[TokenSet]) -> dict[str, float]:
-    """Compute the metrics over all splits. The rank of a word is the number of more probable words, without ties."""
+    """Compute the metrics over all splits. Of equally probable words the first of the vocabulary has the lower rank."""
     nats_V = _nats(counts_V, alpha)
-    order_V = np.sort(nats_V)
-    ranks_V = np.searchsorted(order_V, nats_V)
+    ranks_V = np.empty(len(nats_V), np.int64)
+    ranks_V[np.argsort(nats_V, kind="stable")] = np.arange(len(nats_V))
     found = []
     for split in splits:
-        targets_S = _targets(split)
+        targets_S = split.targets()
         right = tuple(int((ranks_V[targets_S] < k).sum()) for k in LIKELIEST)
         assert split.bytes_N is not None, "a language corpus counts bytes"
         found.append(Predicted(len(targets_S), float(nats_V[targets_S].sum()), right, int(split.bytes_N.sum())))

@@ -90,7 +90,7 @@ METRICS: list[Metric] = [
         "Chosen on validation texts, if there are some.",
         unit="number",
         better="neither",
-        when="every round",
+        when="evaluated rounds",
     ),
     Metric(
         "selected_round",

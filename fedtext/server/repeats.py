@@ -118,4 +118,9 @@ def remedy(attempts: Sequence[Traffic]) -> str:
     last = attempts[-1]
     if len(last.late) > len(last.errors):
         return "raise participation.deadline_s, or lower participation.min_clients"
+    if not last.errors:
+        return (
+            "raise participation.fraction, or lower participation.min_clients, or what keeps clients away (dropout, "
+            "availability)"
+        )
     return "lower training.optimizer.lr or participation.min_clients"

@@ -27,6 +27,27 @@ def test_validation_takes_its_share_of_every_class() -> None:
         assert {text[0] for text in words(client, client.validation, corpus)} == {"<unk>"}
 
 
+@pytest.mark.parametrize(("classes", "each", "share"), [(20, 3, 0.05), (20, 3, 0.2), (7, 5, 0.1), (3, 11, 0.25)])
+def test_a_share_of_all_texts_is_held_out_however_few_a_class_has(classes: int, each: int, share: float) -> None:
+    """Rounded class by class, 0.05 of three texts would be none, and 0.2 of them one: a third."""
+    texts = [f"w{n}" for n in range(classes * each)]
+    given = split(*texts, labels=[n % classes for n in range(classes * each)])
+    for seed in range(5):
+        held_N = held_out(given, share, np.random.default_rng(seed))
+        assert held_N.sum() == round(share * classes * each)
+        counts = np.bincount(given.labels[held_N], minlength=classes)
+        assert set(counts - int(share * each)) <= {0, 1}
+
+
+def test_labels_that_are_no_classes_are_not_looked_at() -> None:
+    """In a corpus of instructions they are lengths of prompts: by these, validation would have the frequent ones."""
+    lengths = split(*[f"w{n}" for n in range(40)], labels=list(range(20)) + [99] * 20)
+    counts = [held_out(lengths, 0.25, np.random.default_rng(n), by_class=False)[:20].sum() for n in range(200)]
+    assert np.mean(counts) == pytest.approx(5, abs=0.5)
+    assert len(set(counts)) > 4
+    assert {held_out(lengths, 0.25, np.random.default_rng(n))[20:].sum() for n in range(20)} == {5}
+
+
 def test_validation_depends_on_seed_and_client_alone() -> None:
     def held(seed: int, *raw: RawClient) -> list[set[str]]:
         corpus = encoded(corpus_of(*raw, validation=0.25), seed)

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 import fedtext
 from fedtext.audits.confidences import _nats as per_text
 from fedtext.corpora.instructions import InstructionCorpus
+from fedtext.corpora.pool import pool, union_of_tests
 from fedtext.corpora.prepare import prepare
-from fedtext.corpora.types import Corpus
+from fedtext.corpora.types import Corpus, TokenSet
 from fedtext.errors import UserError
 from fedtext.evaluation.continuations import Writing
 from fedtext.evaluation.unigram import unigram
@@ -66,6 +67,40 @@ def test_words_of_prompts_are_given(tmp_path: Path) -> None:
     assert test.bytes_N is not None
     assert test.bytes_N.tolist() == [len(" It is 4\n"), len(" Nothing asked\n")]
     assert corpus.report[0].tokens[2] == 4 + 3
+
+
+def test_pooled_texts_and_the_union_of_tests_have_prompts_too(tmp_path: Path) -> None:
+    clients = prepared(tmp_path).clients
+    together = pool(clients).train
+    assert together.bytes_N is not None
+    assert together.bytes_N.tolist() == [size for client in clients for size in given_bytes(client.train)]
+    assert Texts(together, 100).prompted
+    assert together.targets().size == sum(client.train.targets().size for client in clients)
+    union = union_of_tests([client.test for client in clients]).test
+    assert union.bytes_N is not None
+    assert union.bytes_N.tolist() == [size for client in clients for size in given_bytes(client.test)]
+
+
+def given_bytes(tokens: TokenSet) -> list[int]:
+    assert tokens.bytes_N is not None
+    return [int(size) for size in tokens.bytes_N]
+
+
+def test_pooled_training_of_one_client_has_the_loss_of_its_local_updates(tmp_path: Path) -> None:
+    losses = {}
+    for method in nonempty(("fedavg", "pooled")):
+        changes = {"name": "one", "method": method, "training": {"rounds": 2, "local_epochs": 1, "batch_size": 4}}
+        given = config(tmp_path, client=None, clients=1).model_dump(mode="json")
+        made = fedtext.load(changes | {"corpus": given, "model": GRU, "evaluation": {"personalize": None}})
+        losses[method] = [record.metrics["loss"] for record in fedtext.run(made).history]
+    assert losses["pooled"][0] == pytest.approx(losses["fedavg"][0], rel=0.05), "batches are drawn otherwise"
+
+
+def test_no_more_words_are_unknown_than_are_predicted(tmp_path: Path) -> None:
+    corpus = prepared(tmp_path, vocabulary=1)
+    for report in nonempty(corpus.report):
+        assert all(unknown <= tokens for unknown, tokens in zip(report.unknown, report.tokens, strict=True))
+    assert sum(report.unknown[0] for report in corpus.report) > 0
 
 
 def test_byte_pairs_of_prompts_are_given(tmp_path: Path) -> None:

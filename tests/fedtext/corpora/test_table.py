@@ -65,7 +65,9 @@ def test_texts_are_split_by_the_seed_client_by_client(tmp_path: Path) -> None:
     assert content(read(path, **keys)) == content(raw)
     assert content(read(path, seed=1, **keys)) != content(raw)
     first = TableCorpus(path=str(path), label="stars", client="shop", split=0.25, validation=0.25)
-    assert [len(c.validation) for c in prepare(first, Embedding(), 0, None).clients] == [4, 4, 4], "of 3, 3 and 6"
+    assert [len(c.validation) for c in prepare(first, Embedding(), 0, None).clients] == [3, 3, 3], (
+        "a quarter of 12, of classes of 3, 3 and 6"
+    )
 
 
 def test_clients_of_few_texts_have_test_texts_too(tmp_path: Path) -> None:
@@ -86,8 +88,8 @@ def test_validation_rows_are_read_only_if_asked_for(tmp_path: Path) -> None:
     assert [len(c.train) for c in shares[1.0].clients] == [8, 8, 8]
     without = REVIEWS | {"fold": ["train"] * 36 + ["test"] * 12}
     held = TableCorpus(path=str(write(tmp_path / "s.csv", without)), **(KEYS | {"validation": 0.5}))
-    assert [len(c.validation) for c in prepare(held, Embedding(), 0, None).clients] == [7, 7, 7], (
-        "out of train: of 3, 3 and 6"
+    assert [len(c.validation) for c in prepare(held, Embedding(), 0, None).clients] == [6, 6, 6], (
+        "half of 12, out of train"
     )
     dealt = read(path, label="stars", split="fold", validation=0.5, clients=3)
     assert [len(client.validation) for client in dealt.clients] == [2, 2, 2]

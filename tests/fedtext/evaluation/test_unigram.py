@@ -52,7 +52,7 @@ def test_by_hand() -> None:
     assert found["nats_per_token_unigram"] == pytest.approx(sum(nats) / 5)
     assert found["bits_per_byte_unigram"] == pytest.approx(sum(nats) / math.log(2) / (2 * (3 + 4)))
     assert found["perplexity_p90_unigram"] == pytest.approx(math.exp(sum(nats[2:]) / 3))  # of the second client
-    assert found["top1_unigram"] == pytest.approx(3 / 5)  # 4 and </s> are equally likely, and both first
+    assert found["top1_unigram"] == pytest.approx(2 / 5)  # 4 and </s> are equally likely, and </s> is the first
     assert found["top3_unigram"] == pytest.approx(4 / 5)  # 5 is third, <unk> fourth
     assert not any(nonempty(name.endswith("_val") for name in found))
 

@@ -86,6 +86,8 @@ def test_the_bytes_of_what_is_cut_off_are_not_counted() -> None:
     whole = byte_pairs.encode(content, ["<s> the </s>"], 5, framed=True)
     assert whole.bytes_N.tolist() == [4]
     assert byte_pairs.encode(content, ["<s> the </s>"], 4, framed=True).bytes_N.tolist() == [3], "</s> is cut off"
+    snowman = [byte_pairs.encode(content, ["<s> \u2603 </s>"], longest, framed=True) for longest in (2, 3, 4, 5)]
+    assert [found.bytes_N.tolist() for found in snowman] == [[1], [2], [3], [4]], "one character of three bytes"
 
 
 def test_a_corpus_has_the_same_bytes_whatever_its_tokens_are(tmp_path: Path) -> None:
