@@ -88,7 +88,15 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
 
 
 def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: str = ",") -> str:
-    """Return that a row of a file has another number of fields than its header."""
+    """Return that a row of a file has another number of fields than its header.
+
+    Args:
+        path: The file.
+        row: Number of the row, from 1.
+        fields: Number of its fields.
+        expected: Number of fields of the header.
+        delimiter: What separates fields.
+    """
     return (
         f"{path}, row {row}: {fields} fields, but the header has {expected}: put a text that contains a "
         f"{'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between quotation marks, and "
