@@ -7,6 +7,7 @@ Legend: N texts.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,7 +174,7 @@ def held_out(
     return held[group_N]
 
 
-def _shared_out(share: float, sizes_C: NDArray[np.float64]) -> NDArray[np.int64]:
+def _shared_out(share: float, sizes_C: NDArray[Any]) -> NDArray[np.int64]:
     """Return a share of all texts by class: the classes with the largest remainders are rounded up."""
     exact_C = share * sizes_C
     wanted_C = np.floor(exact_C).astype(np.int64)
