@@ -14,6 +14,7 @@ from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, Host
 from fedtext.client.trained import Trained, arrays, state_as_sent
+from fedtext.config.loading import told
 from fedtext.errors import ClientError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.ledger.examples import example_multiplier
@@ -120,7 +121,7 @@ class Worker(Host):
         except Exception as error:  # the boundary of a client: any exception of its code is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
             logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
-            problem = f"{type(error).__name__}: {error}"
+            problem = told(error)
             return [(Reply(client, error=problem), {}) for client in members], problem
 
     def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Finished]:
@@ -246,7 +247,7 @@ class Worker(Host):
                     evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
                     evaluated.add(self.audits.evaluate(client, round_, flat))
             except Exception as error:  # as in train: any exception of a client's code is reported with its name
-                problem = f"{type(error).__name__}: {error}"
+                problem = told(error)
                 if self.experiment.participation.on_client_error == "fail":
                     raise ClientError(self.clients[client].name, round_, problem) from error
                 evaluations[client] = Evaluated(problem=problem)

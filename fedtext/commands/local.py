@@ -74,7 +74,10 @@ def main(words: Sequence[str] | None) -> int:
     logger.setLevel(logging.INFO)
     logger.addHandler(printed := _Printed())
 
+    shown = []
+
     def show(record: "RoundRecord") -> None:
+        shown.append(record.round)
         print("  ".join(_round(record, experiment.training.rounds)), flush=True)
 
     try:
@@ -84,6 +87,9 @@ def main(words: Sequence[str] | None) -> int:
         raise KeyboardInterrupt(_interrupted(arguments.out)) from error
     finally:
         logger.removeHandler(printed)
+    if result.history and not shown:
+        done = len(result.history)
+        print(f"{done} of {done} rounds were completed before: nothing was trained", flush=True)
     for line in _end(result, printed.said):
         print(line)
     return 0

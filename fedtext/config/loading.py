@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from fedtext import metrics
-from fedtext.adversaries import ATTACKS, Attack
-from fedtext.aggregations import AGGREGATIONS, Aggregation
+from fedtext.adversaries import ATTACKS, Attack, Collusion
+from fedtext.aggregations import AGGREGATIONS, Aggregation, IndividualAggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.errors import UserError
@@ -76,6 +76,11 @@ class Plugin:
     def is_loaded(self) -> bool:
         """Whether this process has run it already."""
         return self.module in _LOADED
+
+    @property
+    def place(self) -> str:
+        """Its name in tracebacks. It is no path, since the file may change later."""
+        return f"<{self.name} {self.digest[:8]}>"
 
     @property
     def kept(self) -> str:
@@ -172,7 +177,7 @@ def _run(plugin: Plugin) -> ModuleType:
     Raises:
         UserError: Its code raises an exception. The message names the line.
     """
-    name = f"<{plugin.name} {plugin.digest[:8]}>"  # not a path, since the file may change later
+    name = plugin.place
     try:
         if plugin.source is None:
             return importlib.import_module(plugin.name)
@@ -207,9 +212,11 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
             if "name" not in inspect.get_annotations(cls):  # it has that of the class from which it is derived
                 nameless = nameless or cls.__name__
                 continue
-            if inspect.isabstract(cls):
-                missing = ", ".join(sorted(cls.__abstractmethods__))
-                raise UserError(f"plugins: {plugin.name}: {cls.__name__} lacks {missing}, which a {kind.word} has")
+            if missing := ", ".join(sorted(cls.__abstractmethods__)) or lacking(cls):
+                article = "an" if kind.word[0] in "aeiou" else "a"
+                raise UserError(
+                    f"plugins: {plugin.name}: {cls.__name__} lacks {missing}, which {article} {kind.word} has"
+                )
             none = False
             yield kind, cls
     if none and nameless:
@@ -222,6 +229,23 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
             f"plugins: {plugin.name} defines no method, mechanism, aggregation, corpus, model, audit or attack: derive "
             'a class from Method, for example, and give it a name: Literal["mine"] = "mine"'
         )
+
+
+def lacking(cls: type) -> str:
+    """Return what a class lacks that Python does not require."""
+    if issubclass(cls, IndividualAggregation) and not hasattr(cls, "secure"):
+        return "secure"
+    if issubclass(cls, Attack) and not issubclass(cls, Collusion):
+        return "texts or send" if (cls.texts, cls.send) == (Attack.texts, Attack.send) else ""
+    return ""
+
+
+def told(error: Exception) -> str:
+    """Return the type and the message of an error, and the line of a plug-in's file in which it was raised, if any."""
+    places = {each.plugin.place: each.plugin.name for each in _LOADED.values()}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in places]
+    where = f" ({places[frames[-1].filename]}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def defining(cls: type) -> Plugin | None:

@@ -34,6 +34,8 @@ def find(name: str | Path) -> Path:
     for path in (Path(name), SPACES / name, SPACES / f"{name}.yaml"):
         if os.path.isfile(path):  # False for what can be no path, where Path raises OSError
             return path
+    if os.path.isdir(name):
+        raise UserError(f"{name} is a folder: name an experiment file in it")
     known = ", ".join(sorted(path.name for path in SPACES.glob("*.yaml"))) or "none, since these are not installed"
     raise UserError(
         f"there is no experiment file {name}, neither here nor in tune_spaces/: give a path, or one of {known}"

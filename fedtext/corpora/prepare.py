@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.checked import check_read
 from fedtext.corpora.encoding import counted, encoded, tokenizer_of
 from fedtext.corpora.private_vocabulary import draws, without
 from fedtext.corpora.splits import Leaking
@@ -111,9 +112,7 @@ def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpu
     """
     check_folder(data)
     read = config.read(data, seed)
-    for client in read.clients:
-        if not len(client.train):
-            raise UserError(f"corpus {config.name}: client {client.name!r} has no train text: leave the client out")
+    check_read(read, config)
     leaking = Leaking.of(read, config, data, seed)
     raw = _cleaned(read, config.text)
     return raw, config.with_planted(splits.used(raw, config, seed, leaking), seed), leaking.counts()

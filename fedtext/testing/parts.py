@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedtext.config.loading import lacking
 from fedtext.schema import Strict, fields_of, names_of
 from fedtext.testing.runs import expect
 
@@ -21,6 +22,7 @@ def check_declared(part: Strict, base: type) -> None:
     expect(names_of(cls), f'{cls.__name__} has no name for experiment files: name: Literal["mine"] = "mine"')
     name = getattr(part, "name", None)
     expect(name in names_of(cls), f"{cls.__name__}.name is {name!r}, which its type does not allow")
+    expect(not lacking(cls), f"{cls.__name__} lacks {lacking(cls)}")
     expect((inspect.getdoc(cls) or "").strip(), f"{cls.__name__} has no docstring: --keys shows its first line")
     for key, field in fields_of(cls).items():
         told = key == "name" or field.description or hasattr(field.annotation, "model_fields")

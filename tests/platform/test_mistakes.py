@@ -24,7 +24,7 @@ FILE = "HOME/kteps.yaml"
 MISTAKES: dict[str, tuple[list[str], str]] = {
     "no file": (["run"], "name an experiment file, such as demo.yaml"),
     "wrong file name": (["run", "demoo.yaml"], "there is no experiment file demoo.yaml"),
-    "a folder for a file": (["run", HOME], "there is no experiment file HOME"),
+    "a folder for a file": (["run", HOME], "HOME is a folder: name an experiment file in it"),
     "not YAML": (["run", "HOME/text.yaml"], "HOME/text.yaml: an experiment file has keys and values"),
     "missing key": (["run", "HOME/missing.yaml"], "missing.yaml: the key corpus is missing"),
     "typo of a key": (["run", "HOME/key.yaml"], "there is no key training.round; did you mean rounds?"),

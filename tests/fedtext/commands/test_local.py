@@ -51,6 +51,14 @@ def test_what_a_single_run_leaves_aside_is_said(capsys: pytest.CaptureFixture[st
     assert not [line for line in before + after if "left aside" in line]
 
 
+def test_a_run_that_is_complete_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "1 of 1 rounds were completed before: nothing was trained"
+    for again in nonempty((False, True)):
+        assert main([*SMALL, "--out", str(tmp_path)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert (said in lines, any(line.startswith("round 1/") for line in lines)) == (again, not again)
+
+
 def test_a_ledger_is_printed_before_runs_that_share_everything_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for method in nonempty(("pooled", "local_only")):
         before, _ = printed(capsys, f"method={method}")

@@ -7,10 +7,38 @@ import pytest
 
 import fedtext
 from fedtext.__main__ import main
-from fedtext.errors import UserError
+from fedtext.errors import ClientError, UserError
 from fedtext.methods import METHODS
 from tests.fedtext.config.plugged import CONTENT, HALVED, MINE, write
 
+MIDDLE = """
+from typing import Literal
+
+from fedtext.aggregations import IndividualAggregation
+
+
+class Middle(IndividualAggregation):
+    \"\"\"The first one.\"\"\"
+
+    name: Literal["middle"] = "middle"
+
+    def aggregate(self, state, updates, weight):
+        return state, {}
+"""
+SILENT = """
+from typing import Literal
+
+from fedtext.adversaries import Attack
+
+
+class Silent(Attack):
+    \"\"\"Its hook is misspelt.\"\"\"
+
+    name: Literal["silent"] = "silent"
+
+    def sned(self, delta, draws):
+        return delta
+"""
 FAULTS = {
     "missing": (None, "plugins: there is no file {folder}/mine.py or {here}/mine.py"),
     "raises": ("import math\n\nmath.sqrt(-1)\n", "mine.py, line 3: ValueError: math domain error"),
@@ -22,6 +50,8 @@ FAULTS = {
     "unnamed": (MINE.replace('Literal["mine"]', "str"), "mine.py defines no method"),
     "nameless": (MINE.replace('    name: Literal["mine"] = "mine"\n', ""), "mine.py: Mine has no name of its own"),
     "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
+    "no sentence on sums": (MIDDLE, "mine.py: Middle lacks secure, which an aggregation has"),
+    "an attack without a hook": (SILENT, "mine.py: Silent lacks texts or send, which an attack has"),
     "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
     "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
 }
@@ -43,6 +73,14 @@ def test_what_cannot_be_loaded_is_one_sentence(
     assert len(said.strip().splitlines()) == 1
     assert "mine" not in METHODS
     assert fedtext.load(CONTENT | {"method": "fedavg"}).method.name == "fedavg"
+
+
+@pytest.mark.parametrize("raising", ["{}['away']", "dict.fromkeys([]).__getitem__('away')"])
+def test_an_exception_in_a_client_names_the_line_of_the_plug_in(raising: str, tmp_path: Path) -> None:
+    source = MINE.replace("        terms = super()", f"        {raising}\n        terms = super()")
+    line = 1 + source.splitlines().index(f"        {raising}")
+    with pytest.raises(ClientError, match=rf"failed in round 1: KeyError: 'away' \(mine\.py, line {line}\)$"):
+        fedtext.run(write(tmp_path, source))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,47 @@
+"""What a corpus of a plug-in may be wrong in: one sentence before anything is encoded."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedtext.corpora.checked import check_read
+from fedtext.corpora.demo import DemoCorpus
+from fedtext.corpora.types import RawClient, RawCorpus, Split
+from fedtext.errors import UserError
+
+
+def split(*labels: int) -> Split:
+    return Split([f"text {n}" for n in range(len(labels))], np.array(labels, np.int64))
+
+
+GOOD = RawCorpus("own", 2, [RawClient("a", split(0, 1), split(1)), RawClient("b", split(1), split())])
+
+
+def with_client(client: RawClient) -> RawCorpus:
+    return replace(GOOD, clients=[*GOOD.clients, client])
+
+
+@pytest.mark.parametrize(
+    ("corpus", "sentence"),
+    [
+        (replace(GOOD, clients=[]), "corpus demo has no clients: see whether its files are those that it reads"),
+        (with_client(GOOD.clients[0]), "corpus demo has 2 clients named 'a': give each a name of its own"),
+        (with_client(RawClient("c", split(), split(1))), "client 'c' has no train text: leave the client out"),
+        (replace(GOOD, labels=("x", "y", "z")), "corpus demo has 2 classes, and names of 3"),
+        (
+            with_client(RawClient("c", split(0, 2), split())),
+            "'c' has a text of class 2, and there are 2 classes,",
+        ),
+        (with_client(RawClient("c", split(0), split(-1))), "'c' has a text of class -1, and there are 2 classes"),
+        (with_client(RawClient("c", split(0), split(), split(5))), "'c' has a text of class 5"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(corpus: RawCorpus, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        check_read(corpus, DemoCorpus())
+    assert sentence in str(refused.value)
+
+
+def test_a_corpus_of_clients_with_and_without_test_texts_is_fine() -> None:
+    check_read(replace(GOOD, labels=("x", "y")), DemoCorpus())
