@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 import yaml
@@ -77,7 +78,8 @@ class ListedRun:
             ``failed``: all have ended, and some failed.
         trials: Its trials, in order.
         metric: The metric by which its trials are sorted, or another one if no trial has that.
-        best: Its best value, of trials that have not failed and are no baselines; None: there is none.
+        best: Its best value, a mean over seeds, of trials that have not failed and are no baselines; None: there is
+            none.
         changed: When a trial last wrote something, in unix seconds.
     """
 
@@ -178,7 +180,7 @@ def _trials(folder: Path, planned: Mapping[str, About]) -> Iterator[ListedTrial]
 
 
 def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, float | None]:
-    """Return the metric of sorting, or else the first other one that a trial has, and its best value.
+    """Return the metric of sorting, or else the first other one that a trial has, and its best mean over seeds.
 
     A baseline is not chosen by a sweep: if no other trial has a metric, there is no best value, and the metric is the
     first that a baseline has.
@@ -186,7 +188,11 @@ def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, f
     well = [trial for trial in trials if trial.status != "failed"]
     names = metric, metric.removesuffix("_val"), *METRICS
     for name in names:
-        if values := [trial.metrics[name] for trial in well if not trial.baseline and name in trial.metrics]:
+        cases: dict[str, list[float]] = {}  # of several seeds the mean
+        for trial in well:
+            if not trial.baseline and name in trial.metrics:
+                cases.setdefault(re.sub(r"-seed\d+$", "", trial.id), []).append(trial.metrics[name])
+        if values := [fmean(found) for found in cases.values()]:
             smaller = smaller_is_better(name) if name != metric or mode == "auto" else mode == "min"
             return name, min(values) if smaller else max(values)
     return next((name for name in names if any(name in trial.metrics for trial in well)), metric), None

@@ -10,6 +10,7 @@ from dashboards.table import spread
 
 BOLD = 0.87  # a bold letter takes more room
 STEP, TOP, BOTTOM, VALUE = 32, 8, 40, 96  # pixels: of a row, above, below, and beside for the value as text
+TICK = 24  # pixels beside the first tick, for half of its number
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def dots(ids: Ids, of: Measure, lines: Sequence[Dot], title: str) -> str:
         title: Its title.
     """
     ends = [value for one in lines for value in (*one.values, *_ends(one.found))]
-    on = scale([of.unit.factor * value for value in ends], 6, WIDTH - VALUE)
+    on = scale([of.unit.factor * value for value in ends], TICK, WIDTH - VALUE)
     high = TOP + STEP * len(lines)
     body = [x_axis(on, high + 2, of.head, of.tick, TOP)]
     for place, one in enumerate(lines):

@@ -78,6 +78,22 @@ def test_a_run_is_listed_with_its_state_its_rounds_and_its_best_metric(storage: 
     assert found["broken"].trials[2].error == "client dvd failed"
 
 
+def test_the_best_value_is_that_of_a_mean_over_seeds() -> None:
+    values = {
+        "01-kteps-seed0": 0.9,
+        "01-kteps-seed1": 0.5,
+        "02-kteps-seed0": 0.8,
+        "02-kteps-seed1": 0.7,
+        "03-seed": 0.1,
+    }
+    trials = [
+        listing.ListedTrial(id_, "kteps", False, "finished", 3, 3, {"Ap": value, "loss": value}, "")
+        for id_, value in values.items()
+    ]
+    assert listing._best(trials, "Ap", "auto") == ("Ap", pytest.approx(0.75))
+    assert listing._best(trials[:4], "loss", "auto") == ("loss", pytest.approx(0.7))
+
+
 @pytest.mark.parametrize("spaces", [{}, {"c1": Outcome("failed", (), "no memory"), "c2": Outcome("failed")}])
 def test_a_baseline_is_never_the_best(storage: Path, capsys: pytest.CaptureFixture[str], spaces: Any) -> None:
     baseline = Outcome("finished", tuple(rows(3, level=0.9)))
