@@ -57,7 +57,7 @@ USAGE = "usage: fedtext COMMAND [ARGUMENTS]\n       fedtext COMMAND --help\n"
 OPTIONS = [
     ("-h, --help", "this list"),
     ("--version", "the version"),
-    ("--keys [PATTERN]", "explain a key, method, mechanism, model, corpus, audit or metric; alone: list all keys"),
+    ("--keys [PATTERN]", "explain a key, a method or other part, or a metric by its name; alone: list all keys"),
     ("--completion SHELL", "lines that turn completion on in bash, zsh or fish"),
 ]
 FIRST = [

@@ -217,9 +217,9 @@ def add_keys(parser: argparse._ActionsContainer) -> None:
         nargs="?",
         const="",
         metavar="PATTERN",
-        help="list every key of an experiment with its default; or describe a key, method, mechanism, model, corpus, "
-        "audit or metric by its name, or all whose names match: --keys kteps, --keys lambda, --keys 'training.*'; "
-        "then exit",
+        help="list every key of an experiment with its default; or describe a key, method, mechanism, aggregation, "
+        "model, corpus, audit, attack or metric by its name, or all whose names match: --keys kteps, --keys lambda, "
+        "--keys 'training.*'; then exit",
     )
 
 

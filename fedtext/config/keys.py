@@ -126,8 +126,8 @@ def about(name: str) -> str:
     near = difflib.get_close_matches(name, sorted(words), n=1, cutoff=0.5)
     advice = f"did you mean {near[0]}?" if near else "--keys alone lists all"
     raise UserError(
-        f"--keys: there is no key, method, mechanism, aggregation, model, corpus, audit or metric called {name!r}; "
-        f"{advice}"
+        f"--keys: there is no key, method, mechanism, aggregation, model, corpus, audit, attack or metric called "
+        f"{name!r}; {advice}"
     )
 
 

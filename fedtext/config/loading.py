@@ -26,7 +26,8 @@ from fedtext.errors import UserError
 from fedtext.mechanisms import MECHANISMS, Mechanism
 from fedtext.methods import METHODS, Method
 from fedtext.models import MODELS
-from fedtext.models.base import ModelConfig
+from fedtext.models.base import ClassifierConfig, ModelConfig
+from fedtext.models.language import LanguageConfig
 from fedtext.schema import names_of
 
 FOLDER = "plugins"  # subfolder for the files, in the folder of a run or of a model
@@ -233,6 +234,8 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
 
 def lacking(cls: type) -> str:
     """Return what a class lacks that Python does not require."""
+    if issubclass(cls, ModelConfig) and not issubclass(cls, ClassifierConfig | LanguageConfig):
+        return "ClassifierConfig or LanguageConfig as a base"
     if issubclass(cls, IndividualAggregation) and not hasattr(cls, "secure"):
         return "secure"
     if issubclass(cls, Attack) and not issubclass(cls, Collusion):

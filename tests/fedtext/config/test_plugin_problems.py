@@ -39,6 +39,20 @@ class Silent(Attack):
     def sned(self, delta, draws):
         return delta
 """
+NETWORK = """
+from typing import Literal
+
+from fedtext.models.base import ModelConfig
+
+
+class Network(ModelConfig):
+    \"\"\"A network.\"\"\"
+
+    name: Literal["network"] = "network"
+
+    def network(self, parts):
+        return None
+"""
 FAULTS = {
     "missing": (None, "plugins: there is no file {folder}/mine.py or {here}/mine.py"),
     "raises": ("import math\n\nmath.sqrt(-1)\n", "mine.py, line 3: ValueError: math domain error"),
@@ -52,6 +66,7 @@ FAULTS = {
     "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
     "no sentence on sums": (MIDDLE, "mine.py: Middle lacks secure, which an aggregation has"),
     "an attack without a hook": (SILENT, "mine.py: Silent lacks texts or send, which an attack has"),
+    "a model of neither kind": (NETWORK, "mine.py: Network lacks ClassifierConfig or LanguageConfig as a base"),
     "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
     "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
 }
