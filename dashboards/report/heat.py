@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from dashboards.groups import Spread
 from dashboards.report.measures import Measure, equal
-from dashboards.report.svg import Ids, drawing, element, number, text
+from dashboards.report.svg import LETTER, Ids, drawing, element, number, text
 
-NAME, CELL, STEP, HEAD = 92, 46, 24, 84  # pixels: of clients' names, of cells, and of the methods' names above
+NAME, CELL, STEP = 92, 46, 24  # pixels: of clients' names, and of cells
+LONGEST, SLOPE = 200, 0.65  # pixels of a method's name above, which rises by this part of its length
 MIDDLE, STRONG = 0.55, 0.7  # cells that are stronger than this have other text, in one colour scheme or in both
 
 
@@ -30,14 +31,16 @@ def heat(
     """
     means = [one.mean for one in values.values()]
     low, high = min(means), max(means)
-    width, high_of_all = NAME + CELL * len(columns) + 72, HEAD + STEP * len(rows) + 28
+    room = min(LONGEST, LETTER * max(map(len, columns), default=0))
+    above = 20 + SLOPE * room
+    width, high_of_all = NAME + CELL * len(columns) + max(72, 0.8 * room), above + STEP * len(rows) + 28
     body = []
     for place, name in enumerate(columns):
         x = NAME + CELL * (place + 0.5)
-        turned = f"rotate(-40 {number(x)} {HEAD - 6})"
-        body.append(text(x, HEAD - 6, name, room=104, transform=turned))
+        turned = f"rotate(-40 {number(x)} {number(above - 6)})"
+        body.append(text(x, above - 6, name, room=LONGEST, transform=turned))
     for line, client in enumerate(rows):
-        y = HEAD + STEP * line
+        y = above + STEP * line
         body.append(text(NAME - 6, y + 16, client, "end", room=NAME - 8))
         known = [one.mean for column in columns if (one := values.get((client, column)))]
         best = (min if of.unit.less else max)(known) if known and len(columns) > 1 and of.ranked else None
@@ -46,7 +49,7 @@ def heat(
                 share = (found.mean - low) / (high - low) if high > low else 0.5
                 x = NAME + CELL * place
                 body.append(_cell(x, y, of.write(found.mean), share, best is not None and equal(found.mean, best)))
-    y = HEAD + STEP * len(rows) + 8
+    y = above + STEP * len(rows) + 8
     for place in range(5):
         body.append(_cell(NAME + 28 * place, y, "", place / 4, False, 28, 12))
     body.append(text(NAME - 6, y + 10, of.write(low), "end", "soft"))
