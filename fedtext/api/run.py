@@ -1,8 +1,9 @@
 """Load an experiment, and run it in this process."""
 
+import contextlib
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -105,12 +106,12 @@ def run(
             f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (what "
             f"{spelled('run')} runs is copied to the URI of its key storage)"
         )
-    folder = None if out is None else _writable(Path(out).expanduser(), resume)
-    single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
-    single = with_coefficients(single, checkpoint.coefficients(folder)) if folder else single
-    place = None if data is None else folder_of(data, option("data"))
-    corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
-    federation = _started(single, corpus, device, folder)
+    with _writable(None if out is None else Path(out).expanduser(), resume) as folder:
+        single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
+        single = with_coefficients(single, checkpoint.coefficients(folder)) if folder else single
+        place = None if data is None else folder_of(data, option("data"))
+        corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
+        federation = _started(single, corpus, device, folder)
     for record in federation.run():
         if folder:
             write_files(record, folder)
@@ -132,12 +133,18 @@ def _ledger(federation: Federation[LocalFleet], history: Sequence[RoundRecord]) 
     return federation.ledger(len(history))
 
 
-def _writable(folder: Path, resume: bool) -> Path:
-    """Make the folder of a run, and check that its files can be written.
+@contextlib.contextmanager
+def _writable(folder: Path | None, resume: bool) -> Iterator[Path | None]:
+    """Make the folder of a run, and check that its files can be written. If the run is refused in the block it is
+    removed, unless there was one, or something is in it.
 
     Raises:
         UserError: They cannot, or the folder has a run that is not to be continued.
     """
+    if folder is None:
+        yield None
+        return
+    there = folder.exists()
     if not resume and any(folder.glob("round-*")):
         raise UserError(
             f"{option('out')}: {folder} has a run already: name another folder, or continue it with resume=True"
@@ -145,7 +152,13 @@ def _writable(folder: Path, resume: bool) -> Path:
     with writing(folder, option("out")):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    return folder
+    try:
+        yield folder
+    except UserError:
+        if not there:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _engine_in(folder: Path) -> Engine | None:

@@ -59,6 +59,19 @@ def test_a_run_that_is_complete_says_so(tmp_path: Path, capsys: pytest.CaptureFi
         assert (said in lines, any(line.startswith("round 1/") for line in lines)) == (again, not again)
 
 
+def test_a_run_that_is_refused_leaves_no_folder_but_one_that_was_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, kept, used = (tmp_path / name for name in ("made", "kept", "used"))
+    kept.mkdir()
+    used.mkdir()
+    (used / "notes.txt").write_text("mine")
+    for folder in nonempty((made, kept, used)):
+        assert main(["kteps.yaml", "--data", str(tmp_path), "--out", str(folder)]) == 2
+        assert f"corpus fdu: no fdu_mtl.parquet, nor fdu_mtl/fdu_mtl.parquet, in {tmp_path}" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept", "notes.txt", "used"]
+
+
 def test_a_ledger_is_printed_before_runs_that_share_everything_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for method in nonempty(("pooled", "local_only")):
         before, _ = printed(capsys, f"method={method}")
