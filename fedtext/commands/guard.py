@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from fedtext.errors import ClientError, UserError, command_line, unwritable
@@ -20,7 +21,8 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
     Returns:
         The command. Its exit status is that of ``main``; 2 after a UserError, or if a disk is full; 1 after a
-        ClientError; 130 if it is interrupted; 141, quietly, if the reader of its output has closed the pipe.
+        ClientError, or after an exception of a plug-in, whose traceback is printed before the sentence; 130 if it is
+        interrupted; 141, quietly, if the reader of its output has closed the pipe.
     """
 
     def command() -> int:
@@ -47,6 +49,13 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
                 raise
             print(f"error: {sentence}", file=sys.stderr)
             return 2
+        except Exception as error:
+            loading = sys.modules.get("fedtext.config.loading")  # or there is no plug-in
+            if not (loading and loading.line_of(error)):
+                raise
+            traceback.print_exc()
+            print(f"error: plugins: {loading.told(error)}", file=sys.stderr)
+            return 1
         except KeyboardInterrupt as stopped:
             how = str(stopped) or again
             print(f"interrupted; {how}" if how else "interrupted", file=sys.stderr)

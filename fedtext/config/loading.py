@@ -243,12 +243,17 @@ def lacking(cls: type) -> str:
     return ""
 
 
-def told(error: Exception) -> str:
-    """Return the type and the message of an error, and the line of a plug-in's file in which it was raised, if any."""
+def line_of(error: Exception) -> str:
+    """Return the line of a plug-in's file in which an error was raised; empty if it was raised elsewhere."""
     places = {each.plugin.place: each.plugin.name for each in _LOADED.values()}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in places]
-    where = f" ({places[frames[-1].filename]}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{places[frames[-1].filename]}, line {frames[-1].lineno}" if frames else ""
+
+
+def told(error: Exception) -> str:
+    """Return the type and the message of an error, and the line of a plug-in's file in which it was raised, if any."""
+    where = line_of(error)
+    return f"{type(error).__name__}: {error}" + (f" ({where})" if where else "")
 
 
 def defining(cls: type) -> Plugin | None:

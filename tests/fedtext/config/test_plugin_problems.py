@@ -98,6 +98,19 @@ def test_an_exception_in_a_client_names_the_line_of_the_plug_in(raising: str, tm
         fedtext.run(write(tmp_path, source))
 
 
+def test_an_exception_outside_of_a_client_ends_in_a_sentence_after_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = MIDDLE.replace("    def aggregate", '    secure = "it does not"\n\n    def aggregate')
+    source = source.replace("        return state, {}", "        return {}['away'], {}")
+    line = 1 + source.splitlines().index("        return {}['away'], {}")
+    file = write(tmp_path, source, method="fedavg", server={"aggregation": "middle"})
+    assert main([str(file)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback (most recent call last):")
+    assert said.splitlines()[-1] == f"error: plugins: KeyError: 'away' (mine.py, line {line})"
+
+
 @pytest.mark.parametrize(
     ("plugins", "sentence"),
     [
