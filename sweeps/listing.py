@@ -188,11 +188,14 @@ def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, f
     well = [trial for trial in trials if trial.status != "failed"]
     names = metric, metric.removesuffix("_val"), *METRICS
     for name in names:
-        cases: dict[str, list[float]] = {}  # of several seeds the mean
-        for trial in well:
-            if not trial.baseline and name in trial.metrics:
-                cases.setdefault(re.sub(r"-seed\d+$", "", trial.id), []).append(trial.metrics[name])
-        if values := [fmean(found) for found in cases.values()]:
+        cases: dict[str, list[float | None]] = {}  # of several seeds the mean, of those that have all if some have
+        for trial in trials:
+            if not trial.baseline:
+                value = trial.metrics.get(name) if trial.status != "failed" else None
+                cases.setdefault(re.sub(r"-seed\d+$", "", trial.id), []).append(value)
+        known = [[value for value in found if value is not None] for found in cases.values()]
+        whole = [found for found, planned in zip(known, cases.values(), strict=True) if len(found) == len(planned)]
+        if values := [fmean(found) for found in whole or known if found]:
             smaller = smaller_is_better(name) if name != metric or mode == "auto" else mode == "min"
             return name, min(values) if smaller else max(values)
     return next((name for name in names if any(name in trial.metrics for trial in well)), metric), None

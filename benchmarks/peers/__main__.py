@@ -215,10 +215,11 @@ def same(work: Workload, reference: Weights, final: Weights, initial: Weights, e
     if reference.keys() != final.keys():
         raise RuntimeError(f"its weights have other names: {', '.join(sorted(reference.keys() ^ final.keys()))}")
     found = distance(reference, final)
-    close = found < (TOLERANCE if exact else math.inf)
     if exact and isinstance(work, Adapted):
-        close = norm(reference, final) < ADAMW_TOLERANCE * norm(reference, initial)
-    if not close:
+        apart = norm(reference, final) / norm(reference, initial)
+        if not apart < ADAMW_TOLERANCE:
+            raise RuntimeError(f"its final weights are {apart:.1e} of their changes away from those of {REFERENCE}")
+    elif not found < (TOLERANCE if exact else math.inf):
         raise RuntimeError(f"its final weights are up to {found:.1e} away from those of {REFERENCE}")
 
 

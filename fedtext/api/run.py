@@ -135,7 +135,7 @@ def _ledger(federation: Federation[LocalFleet], history: Sequence[RoundRecord]) 
 
 @contextlib.contextmanager
 def _writable(folder: Path | None, resume: bool) -> Iterator[Path | None]:
-    """Make the folder of a run, and check that its files can be written. If the run is refused in the block it is
+    """Make the folder of a run, and check that its files can be written. If the block fails it is
     removed, unless there was one, or something is in it.
 
     Raises:
@@ -154,7 +154,7 @@ def _writable(folder: Path | None, resume: bool) -> Iterator[Path | None]:
         tempfile.TemporaryFile(dir=folder).close()
     try:
         yield folder
-    except UserError:
+    except BaseException:
         if not there:
             with contextlib.suppress(OSError):
                 folder.rmdir()

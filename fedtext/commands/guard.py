@@ -46,22 +46,31 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             return PIPE
         except OSError as error:
             if not (sentence := unwritable(error)):
+                if _of_plugin(error):
+                    return 1
                 raise
             print(f"error: {sentence}", file=sys.stderr)
             return 2
         except Exception as error:
-            loading = sys.modules.get("fedtext.config.loading")  # or there is no plug-in
-            if not (loading and loading.line_of(error)):
-                raise
-            traceback.print_exc()
-            print(f"error: plugins: {loading.told(error)}", file=sys.stderr)
-            return 1
+            if _of_plugin(error):
+                return 1
+            raise
         except KeyboardInterrupt as stopped:
             how = str(stopped) or again
             print(f"interrupted; {how}" if how else "interrupted", file=sys.stderr)
             return INTERRUPTED
 
     return command
+
+
+def _of_plugin(error: Exception) -> bool:
+    """Print the traceback of an exception and a sentence if it was raised in a plug-in, and return whether it was."""
+    loading = sys.modules.get("fedtext.config.loading")  # or there is no plug-in
+    if not (loading and loading.line_of(error)):
+        return False
+    traceback.print_exception(error)
+    print(f"error: plugins: {loading.told(error)}", file=sys.stderr)
+    return True
 
 
 def _unread() -> bool:

@@ -246,6 +246,8 @@ def lacking(cls: type) -> str:
 def line_of(error: Exception) -> str:
     """Return the line of a plug-in's file in which an error was raised; empty if it was raised elsewhere."""
     places = {each.plugin.place: each.plugin.name for each in _LOADED.values()}
+    modules = [each.plugin.name for each in _LOADED.values() if each.plugin.source is None]
+    places |= {str(sys.modules[name].__file__): name for name in modules if name in sys.modules}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in places]
     return f"{places[frames[-1].filename]}, line {frames[-1].lineno}" if frames else ""
 

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import numpy as np
+
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError
@@ -22,7 +24,7 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
     name, count = Counter(client.name for client in corpus.clients).most_common(1)[0]
     if count > 1:
         raise UserError(f"corpus {config.name} has {count} clients named {name!r}: give each a name of its own")
-    if corpus.labels and len(corpus.labels) != corpus.classes:
+    if len(corpus.labels) not in (0, corpus.classes):
         raise UserError(f"corpus {config.name} has {corpus.classes} classes, and names of {len(corpus.labels)}")
     for client in corpus.clients:
         if not len(client.train):
@@ -33,9 +35,15 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
 
 def _check_labels(client: RawClient, classes: int, corpus: str) -> None:
     for split in (client.train, client.validation, client.test):
-        for label in (min(split.labels, default=0), max(split.labels, default=0)):
+        labels_N = np.asarray(split.labels)
+        if labels_N.shape != (len(split),) or (len(split) and labels_N.dtype.kind not in "iu"):
+            raise UserError(
+                f"corpus {corpus}: client {client.name!r} has labels that are not one whole number for each text: "
+                "number its classes from 0"
+            )
+        for label in (labels_N.min(initial=0), labels_N.max(initial=0)) if len(split) else ():
             if not 0 <= label < classes:
                 raise UserError(
-                    f"corpus {corpus}: client {client.name!r} has a text of class {label}, and there are {classes} "
-                    f"classes, 0 to {classes - 1}: number them so"
+                    f"corpus {corpus}: client {client.name!r} has a text of class {label}, and the number of classes "
+                    f"is {classes}: number them from 0"
                 )

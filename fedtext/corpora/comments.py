@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtext.corpora.files import check_texts, text_lines
+from fedtext.corpora.files import check_texts, separated, text_lines
 from fedtext.corpora.table_files import fields_differ
 from fedtext.errors import UserError
 
@@ -89,6 +89,8 @@ def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
 def _delimited(path: Path, rows: Iterator[list[str]], columns: list[str]) -> Iterator[Mapping[str, Any]]:
     header = next((row for row in rows if row), [])
     for column in columns:
+        if column not in header and (other := separated(header)):
+            raise UserError(f"{path} has no column {column!r}, only {header[0]}{other}")
         if header.count(column) > 1:
             raise UserError(f"{path} has {header.count(column)} columns {column!r}: rename one")
     for number, row in enumerate((row for row in rows if row), start=1):

@@ -140,7 +140,7 @@ def _kept(client: RawClient, side: str, where: Where, config: CorpusConfig) -> S
 def held_out(
     split: Split, share: float, draw: np.random.Generator, least: int = 0, by_class: bool = True
 ) -> NDArray[np.bool_]:
-    """Draw the texts that are held out: a share of all, and of each class but for rounding.
+    """Draw the texts that are held out: a share of all, and of each class but for rounding, which is drawn.
 
     All copies of a text are on the same side, so that no held-out text is also among the others. Fewer texts are held
     out if this requires it.
@@ -163,9 +163,9 @@ def held_out(
         label_of_group[group_N[::-1]] = split.labels[::-1]  # of a text with two labels the first one counts
     held = np.zeros(len(sizes), bool)
     labels, class_of_group = np.unique(label_of_group, return_inverse=True)
-    wanted_C = _shared_out(share, np.bincount(class_of_group, sizes, len(labels)))
-    for label, wanted in zip(labels, wanted_C, strict=True):
-        groups = draw.permutation(np.flatnonzero(label_of_group == label))
+    of_class = [draw.permutation(np.flatnonzero(label_of_group == label)) for label in labels]
+    wanted_C = _wanted(share, np.bincount(class_of_group, sizes, len(labels)), draw)
+    for groups, wanted in zip(of_class, wanted_C, strict=True):
         held[groups[np.cumsum(sizes[groups]) <= wanted]] = True
     left = draw.permutation(np.flatnonzero(~held))
     held[left[np.cumsum(sizes[left]) <= least - sizes[held].sum()]] = True
@@ -174,12 +174,20 @@ def held_out(
     return held[group_N]
 
 
-def _shared_out(share: float, sizes_C: NDArray[Any]) -> NDArray[np.int64]:
-    """Return a share of all texts by class: the classes with the largest remainders are rounded up."""
+def _wanted(share: float, sizes_C: NDArray[Any], draw: np.random.Generator) -> NDArray[np.int64]:
+    """Return how many texts of each class are held out: a share of all, rounded once.
+
+    Each class has its share rounded down. The classes of the others are drawn by what rounding has left over of each
+    (systematic sampling in random order), so that over many clients no class is preferred.
+    """
     exact_C = share * sizes_C
     wanted_C = np.floor(exact_C).astype(np.int64)
     more = round(share * int(sizes_C.sum())) - int(wanted_C.sum())
-    wanted_C[np.argsort(wanted_C - exact_C, kind="stable")[: max(0, more)]] += 1
+    left_C = exact_C - wanted_C
+    if more > 0 and left_C.any():
+        order = draw.permutation(len(left_C))
+        ends = np.cumsum(left_C[order])
+        wanted_C[order] += np.diff(np.floor(ends * (more / ends[-1]) + draw.random()).astype(np.int64), prepend=0)
     return wanted_C
 
 

@@ -116,8 +116,10 @@ def encode(
             kept = [BOS_ID, *rows, EOS_ID][:max_length] if framed else rows[:max_length] or [PAD_ID]
             inner = min(len(rows), len(kept) - framed)  # pairs that are kept
             whole = inner == len(rows)
-            # A pair has a character for each of its bytes. It may be a part of a character of the text.
-            size = len(text.encode()) if whole else sum(map(len, pairs.tokens[:inner]))
+            size = len((text if whole else text[: pairs.offsets[inner - 1][1] if inner else 0]).encode())
+            if not whole and inner and pairs.offsets[inner][0] < pairs.offsets[inner - 1][1]:  # within a character
+                lengths = [*map(len, pairs.tokens)]  # their bytes, where pairs are of bytes
+                size = sum(lengths[:inner]) if sum(lengths) == len(text.encode()) else size
             if count := int(given[len(sizes)]):
                 prompt = " ".join(text.split(" ", count)[:count])
                 given[len(sizes)] = sum(end <= len(prompt) for _, end in pairs.offsets)

@@ -7,6 +7,7 @@ import os
 import platform.ls
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,9 @@ def test_the_best_value_is_that_of_a_mean_over_seeds() -> None:
     ]
     assert listing._best(trials, "Ap", "auto") == ("Ap", pytest.approx(0.75))
     assert listing._best(trials[:4], "loss", "auto") == ("loss", pytest.approx(0.7))
+    failed = replace(trials[1], status="failed")
+    assert listing._best([trials[0], failed, *trials[2:4]], "Ap", "auto") == ("Ap", pytest.approx(0.75)), "a seed lacks"
+    assert listing._best([trials[0], failed], "Ap", "auto") == ("Ap", pytest.approx(0.9)), "while none is complete"
 
 
 @pytest.mark.parametrize("spaces", [{}, {"c1": Outcome("failed", (), "no memory"), "c2": Outcome("failed")}])

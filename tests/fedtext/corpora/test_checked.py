@@ -31,10 +31,16 @@ def with_client(client: RawClient) -> RawCorpus:
         (replace(GOOD, labels=("x", "y", "z")), "corpus demo has 2 classes, and names of 3"),
         (
             with_client(RawClient("c", split(0, 2), split())),
-            "'c' has a text of class 2, and there are 2 classes,",
+            "'c' has a text of class 2, and the number of classes is 2",
         ),
-        (with_client(RawClient("c", split(0), split(-1))), "'c' has a text of class -1, and there are 2 classes"),
+        (
+            with_client(RawClient("c", split(0), split(-1))),
+            "'c' has a text of class -1, and the number of",
+        ),
         (with_client(RawClient("c", split(0), split(), split(5))), "'c' has a text of class 5"),
+        (with_client(RawClient("c", Split(["a"], np.array([0.5])), split())), "'c' has labels that are not one whole"),  # type: ignore[arg-type]
+        (with_client(RawClient("c", Split(["a"], np.array(["x"])), split())), "'c' has labels that are not one whole"),  # type: ignore[arg-type]
+        (with_client(RawClient("c", Split(["a"], np.array([0, 1])), split())), "'c' has labels that are not one whole"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(corpus: RawCorpus, sentence: str) -> None:

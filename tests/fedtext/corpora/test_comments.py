@@ -149,6 +149,11 @@ def test_contradictions_are_refused(options: dict[str, Any], complaint: str) -> 
         ),
         ("a.csv", "user,body\na,b\n", r"row 1: no column 'author', only user, body: name it with corpus\.author"),
         ("a.csv", "author,body\na,b\na,I like tea, and coffee\n", "row 2: 3 fields, but the header has 2: put a text"),
+        (
+            "a.csv",
+            "author;body\na;I like tea, and coffee\n",
+            "no column 'body', only author;body: its columns",
+        ),
         ("a.csv", "author,body\na,b\nc\n", "row 2: 1 fields, but the header has 2"),
         ("a.csv", 'author,body\na,"not closed\nb,next\n', r"a\.csv cannot be read as csv \(unexpected end of data\)"),
         ("a.csv", "author,body,body\na,b,c\n", "a.csv has 2 columns 'body': rename one"),

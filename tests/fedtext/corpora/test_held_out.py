@@ -39,6 +39,19 @@ def test_a_share_of_all_texts_is_held_out_however_few_a_class_has(classes: int, 
         assert set(counts - int(share * each)) <= {0, 1}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "share"), [([4] * 5, 0.1), ([2] * 5, 0.2), ([10, 10], 0.05), ([8, 4], 0.1), ([1, 1, 1], 0.5)]
+)
+def test_over_many_clients_no_class_is_preferred(sizes: list[int], share: float) -> None:
+    """Where each client has fewer than 1 / share texts of a class, which of them is held out is a draw."""
+    labels = [label for label, size in enumerate(sizes) for _ in range(size)]
+    given, counts = split(*[f"w{n}" for n in range(len(labels))], labels=labels), np.zeros(len(sizes))
+    for seed in range(600):
+        counts += np.bincount(given.labels[held_out(given, share, np.random.default_rng(seed))], minlength=len(sizes))
+    expected = counts.sum() * np.array(sizes) / sum(sizes)
+    assert np.abs(counts - expected).max() < 4 * np.sqrt(expected.max())
+
+
 def test_labels_that_are_no_classes_are_not_looked_at() -> None:
     """In a corpus of instructions they are lengths of prompts: by these, validation would have the frequent ones."""
     lengths = split(*[f"w{n}" for n in range(40)], labels=list(range(20)) + [99] * 20)
