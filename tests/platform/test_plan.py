@@ -42,8 +42,8 @@ def test_the_plan_of_a_cluster_that_is_only_assumed(home: Path, capsys: pytest.C
     assert out.splitlines()[:4] == [
         "kteps: 3 trials, 1 of them baselines",
         "    00-fedavg              3 rounds  4 clients  360 texts in all  8.8 kB up   9.4 kB down a client and round",
-        "    01-kteps lambda1=0.01  3 rounds  4 clients  360 texts in all  9.9 kB up  10.5 kB down a client and round",
-        "    02-kteps lambda1=0.1   3 rounds  4 clients  360 texts in all  9.9 kB up  10.5 kB down a client and round",
+        "    01-kteps lambda1=0.01  3 rounds  4 clients  360 texts in all  9.9 kB up  10.4 kB down a client and round",
+        "    02-kteps lambda1=0.1   3 rounds  4 clients  360 texts in all  9.9 kB up  10.4 kB down a client and round",
     ]
     for sentence in (
         "in all 9 rounds, 1,080 texts read by local updates, ",
