@@ -18,6 +18,8 @@ from fedtext.corpora.types import Leaks, RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import generator
 
+SMALL = 5  # held-out texts of a class: of fewer, rounding to the nearest would prefer the larger classes
+
 
 @dataclass(frozen=True)
 class Leaking:
@@ -177,12 +179,15 @@ def held_out(
 def _wanted(share: float, sizes_C: NDArray[Any], draw: np.random.Generator) -> NDArray[np.int64]:
     """Return how many texts of each class are held out: a share of all, rounded once.
 
-    Each class has its share rounded down. The classes of the others are drawn by what rounding has left over of each
-    (systematic sampling in random order), so that over many clients no class is preferred.
+    If the shares of the classes, rounded, are that many, and none is small, it is they. Else each class has its share
+    rounded down, and the classes of the others are drawn by what rounding has left over of each (systematic sampling in
+    random order), so that over many clients no class is preferred.
     """
-    exact_C = share * sizes_C
+    exact_C, total = share * sizes_C, round(share * int(sizes_C.sum()))
+    if exact_C.min() >= SMALL and np.rint(exact_C).sum() == total:
+        return np.rint(exact_C).astype(np.int64)
     wanted_C = np.floor(exact_C).astype(np.int64)
-    more = round(share * int(sizes_C.sum())) - int(wanted_C.sum())
+    more = total - int(wanted_C.sum())
     left_C = exact_C - wanted_C
     if more > 0 and left_C.any():
         order = draw.permutation(len(left_C))
