@@ -43,8 +43,9 @@ ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 900.0
 TOLERANCE = 1e-4  # Flower sums weights, not their changes, in float32: over 1000 clients that alone is 4e-5 a round
 # AdamW divides a gradient by its size: a weight whose gradient is rounding alone moves by the learning rate, in either
-# direction. Weights are compared by norms: the most that differences may have of that of the changes by training.
-ADAMW_TOLERANCE = 5e-3
+# direction. There TOLERANCE holds for all weights but one in a thousand, and the norm of all differences has at most
+# this part of that of the changes by training.
+FEW, ADAMW_TOLERANCE = 1e-3, 2e-3
 Weights = Mapping[str, np.ndarray]
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "FLWR_TELEMETRY_ENABLED": "0", "PYTHONUNBUFFERED": "1"}
 
@@ -217,7 +218,8 @@ def same(work: Workload, reference: Weights, final: Weights, initial: Weights, e
     found = distance(reference, final)
     if exact and isinstance(work, Adapted):
         apart = norm(reference, final) / norm(reference, initial)
-        if not apart < ADAMW_TOLERANCE:
+        each = np.concatenate([np.abs(reference[name] - final[name]).ravel() for name in reference])
+        if not (apart < ADAMW_TOLERANCE and np.quantile(each, 1 - FEW) < TOLERANCE):
             raise RuntimeError(f"its final weights are {apart:.1e} of their changes away from those of {REFERENCE}")
     elif not found < (TOLERANCE if exact else math.inf):
         raise RuntimeError(f"its final weights are up to {found:.1e} away from those of {REFERENCE}")
