@@ -13,6 +13,7 @@ from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from actors import crew, patience
+from actors.calls import grouped
 from actors.client import Host
 from actors.placement import Dealt, Plan, assign, homes, unused_gpus
 from actors.shipment import Shipment
@@ -26,8 +27,6 @@ from fedtext.server.aggregation import Sum
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
-CALLS = 16  # the local updates of an actor are spread over at least this many calls a round, if there are as many
-CALL_BYTES = 32_000_000  # largest total of the replies to one call
 # Clients move if the slowest actor's time falls to this fraction, and by at least these seconds, which a move can cost.
 WORTH_MOVING, MOVE_SECONDS = 0.85, 0.1
 
@@ -142,7 +141,7 @@ class RayFleet:
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting = {}
         for place, hosted in enumerate(self._by_actor(cohort)):
-            for call in self._calls(stacks(hosted, self.stack)):
+            for call in grouped(stacks(hosted, self.stack), self.seconds, self.bytes_up, self.size):
                 reply = self.actors[place].train.remote(handle, round_, call, fold[place], attempt)
                 waiting[reply] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
@@ -172,19 +171,6 @@ class RayFleet:
                     self.seconds[reply.client] = reply.metrics["seconds"]
                     self.took.append(reply.metrics["seconds"])
                 yield reply
-
-    def _calls(self, stacks: list[list[int]]) -> list[list[list[int]]]:
-        """Group an actor's stacks into calls.
-
-        A call costs milliseconds. Small local updates therefore share one, if payloads are known to be small: that of
-        a client which has not trained yet is taken to be as large as the largest so far.
-        """
-        if not self.bytes_up:
-            return [[members] for members in stacks]
-        most = max(self.bytes_up.values())
-        largest = max((sum(self.bytes_up.get(client, most) for client in members) for members in stacks), default=0)
-        together = max(1, min(math.ceil(len(stacks) / CALLS), CALL_BYTES // max(1, largest)))
-        return [stacks[start : start + together] for start in range(0, len(stacks), together)]
 
     def partials(self, round_: int) -> Iterator[Sum]:
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]

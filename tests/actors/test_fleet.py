@@ -363,16 +363,6 @@ def test_very_many_clients_share_objects_and_stay_together(monkeypatch: pytest.M
     fleet.close(keep=True)
 
 
-def test_clients_that_have_not_trained_share_calls_as_soon_as_the_size_of_payloads_is_known() -> None:
-    fleet = RayFleet.__new__(RayFleet)
-    stacks, fleet.bytes_up = [[client] for client in range(40)], {}
-    assert fleet._calls(stacks) == [[members] for members in stacks]
-    fleet.bytes_up = {100: 1_000, 101: 2_000}
-    assert fleet._calls(stacks) == [stacks[start : start + 3] for start in range(0, 40, 3)], "about sixteen calls"
-    fleet.bytes_up = {100: 1_000, 101: 20_000_000}
-    assert fleet._calls(stacks) == [[members] for members in stacks]
-
-
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_only_the_actor_that_was_lost_is_started_again() -> None:
