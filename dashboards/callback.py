@@ -141,9 +141,13 @@ class TrialCallback(Callback):
             sentence: What has changed.
         """
         self.cases[case.id] = case
-        before = self.tags.get(case.id, {}).get("changes", "")
-        self.tags[case.id] = {"changes": f"{before}; {sentence}" if before else sentence}
+        self.changed(case.id, sentence)
         print(f"{case.id}  {one_line(sentence)}", flush=True)
+
+    def changed(self, case_id: str, sentence: str) -> None:
+        """Note what has changed of a case, for its tag ``changes``."""
+        before = self.tags.get(case_id, {}).get("changes", "")
+        self.tags[case_id] = {"changes": f"{before}; {sentence}" if before else sentence}
 
     def expect(self, more: int) -> None:
         """Set the number of trials that are not known yet."""

@@ -21,6 +21,7 @@ from dashboards import mirror_files, packaging, records
 from dashboards.description import Description, End
 from dashboards.names import OTHER_STEPS
 from dashboards.trial import merged
+from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 
 TABLE_SECONDS = 30.0  # between two uploads of the table, a file that is rewritten as a whole
@@ -52,6 +53,7 @@ class Mirror:
         self.files_retry_at = 0.0  # likewise for its files, which may live elsewhere
         self._opened: Description | None = None  # in case the store no longer has the run
         self._reopen = False
+        self._outdated = False  # whether the run was created by an earlier process, or of another experiment
         self._stale_tags: list[str] = []
         self._delivered: set[int] | None = None  # rounds that MLflow has; None: not yet asked
         self._cells: records.Cells = {}  # the table of clients
@@ -71,10 +73,13 @@ class Mirror:
         return bool(self.described or self.model or (self._unfiled and due))
 
     def open(self, description: Description) -> None:
-        """Have the run created, or set to RUNNING if it exists; an existing run keeps its description."""
-        self._opened = description
-        if not self.run_id:
+        """Have the run created, or set to RUNNING if it exists. An existing run keeps its parameters; keys of the
+        experiment that have other values now become tags, and its files are written again."""
+        if self.run_id and (self._opened is None or self._opened.texts() != description.texts()):
+            self._outdated, self.described = True, description.texts()
+        elif not self.run_id:
             self.description, self.described = description, description.texts()
+        self._opened = description
         self.end = None
         self._reopen = bool(self.run_id) and self.status != "RUNNING"
 
@@ -125,6 +130,9 @@ class Mirror:
         if self.description:
             self._describe(client, self.description)
             self.description = None
+        if self._outdated:
+            self._renew(client)
+            self._outdated = False
         if self.end:
             self._deliver_end(client, self.end)
             self.status, self.end = self.end.status, None
@@ -214,6 +222,16 @@ class Mirror:
         client.log_batch(self.run_id, tags=records.run_tags(description.tags))
         if description.dataset:
             client.log_inputs(self.run_id, datasets=[records.run_dataset(description.dataset)])
+
+    def _renew(self, client: MlflowClient) -> None:
+        """Set tags for the keys of the experiment that have other values than the run's parameters and tags."""
+        assert self.run_id is not None
+        assert self._opened is not None
+        had = client.get_run(self.run_id).data
+        before = {tag.key: tag.value for tag in records.run_tags(had.params | had.tags)}
+        now = records.run_tags(self._opened.params | self._opened.tags)
+        changed = [tag for tag in now if tag.key.partition(".")[0] in Experiment.model_fields]
+        client.log_batch(self.run_id, tags=[tag for tag in changed if before.get(tag.key) != tag.value])
 
     def _deliver_rows(self, client: MlflowClient) -> None:
         assert self._delivered is not None

@@ -23,8 +23,8 @@ UNIGRAM = "_unigram"  # in the names of metrics of the unigram model, which have
 def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> list[Group]:
     """Return the groups with an outcome, sorted.
 
-    First those with the metric, by its mean over their seeds, best first; then those without it; then those of which
-    every trial failed.
+    First those with the metric for all of their seeds, by its mean, best first; then those that lack it for some; then
+    those without it; then those of which every trial failed.
 
     Args:
         cases: The cases.
@@ -36,8 +36,8 @@ def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
     def key(group: Group) -> tuple[int, float]:
         value = metrics_of(group, outcomes).get(metric)
         if value is not None:
-            return 0, -value.mean if mode == "max" else value.mean
-        return (2 if all(_failed(outcomes.get(case.id)) for case in group.cases) else 1), 0.0
+            return int(value.count < len(group.cases)), -value.mean if mode == "max" else value.mean
+        return (3 if all(_failed(outcomes.get(case.id)) for case in group.cases) else 2), 0.0
 
     return sorted((group for group in groups(cases) if any(case.id in outcomes for case in group.cases)), key=key)
 
@@ -45,8 +45,8 @@ def rank(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
 def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mode: Mode) -> Group | None:
     """Return the best case of the search; None if there is none.
 
-    Baselines are no candidates, nor are cases without the metric or with a failed seed: the mean of the remaining seeds
-    would be biased.
+    Baselines are no candidates, nor are cases that lack a finite value of the metric for a seed, as one that has failed
+    or has not ended: the mean of the remaining seeds would be biased.
 
     Args:
         cases: The cases.
@@ -55,8 +55,8 @@ def best(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, mo
         mode: Whether the highest or the lowest value is best.
     """
     for group in rank(cases, outcomes, metric, mode):
-        whole = not any(_failed(outcomes.get(case.id)) for case in group.cases)
-        if not group.case.baseline and whole and metric in metrics_of(group, outcomes):
+        value = metrics_of(group, outcomes).get(metric)
+        if not group.case.baseline and value is not None and value.count == len(group.cases):
             return group
     return None
 
@@ -120,8 +120,12 @@ def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, m
     """
     found = {name for outcome in outcomes.values() for name in last_values(outcome.rows)}
     said = [f"Sorted by {metric} ({'highest' if mode == 'max' else 'lowest'} first) after each trial's last round."]
-    if any(len(group.cases) > 1 for group in groups(cases)):
+    several = [group for group in groups(cases) if len(group.cases) > 1]
+    if several:
         said[0] += " Of several seeds: mean ± standard deviation."
+    counts = [(metrics_of(group, outcomes).get(metric), len(group.cases)) for group in several]
+    if any(value is not None and value.count < planned for value, planned in counts):
+        said[0] += " Cases that lack it for a seed come after those with all."
     if metric not in found:
         said = [f"No trial reported {metric}, so the table is not sorted."]
     elif of_test(metric):

@@ -153,6 +153,7 @@ class Tracker:
             stopped: When the search stopped it; empty: it did not.
             about: Facts about it beyond its experiment; None: none are added.
         """
+        self._known(case)
         mirror = self._trials.get(case.id)
         known = mirror and mirror.run_id and mirror.recorded_at == self.store.shown
         if mirror and known and mirror.status == status and not mirror.owes_records:
@@ -195,7 +196,7 @@ class Tracker:
         if self._parent:
             self._parent.finish(summed_up(status, now, self.experiment.tune.metric, best))
         self._delivery.last(self._mirrors(), self._parent)
-        if best and self.experiment.tracking.register_as:
+        if best and self.experiment.tracking.register_as and status == "FINISHED":  # or another one may still be best
             self._register(self.experiment.tracking.register_as, best[0].case, best[1])
         behind = [mirror for mirror in self._mirrors() if mirror.owes_records or mirror.owes_files(True)]
         if behind:
@@ -231,10 +232,14 @@ class Tracker:
         name = title(case) if self.sweep else self.folder.name
         mirror = self._trials.setdefault(case.id, Mirror(self.folder / case.id, self.store.shown))
         mirror.open(of_trial(case, name, about or About(), self.tags, at, self.sweep))
+        self._known(case)
+        return mirror
+
+    def _known(self, case: Case) -> None:
+        """Note a trial for the page of the sweep, and whether its model goes to MLflow."""
         self._page.add(case)
         if case.experiment.tracking.model and case.experiment.save.model == "shared":
             self._with_model.add(case.id)
-        return mirror
 
     def _offer_model(self, case_id: str, status: RunStatus) -> dict[str, str]:
         """Package the model of a finished trial, and offer it to MLflow unless it is not to go there. Returns a tag

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from sweeps.stored import Points, stored
+from sweeps.stored import Log, Points, stored
 
 LOG = "search.json"  # the points in order, and the results that the search has been told
 
@@ -12,6 +12,14 @@ def suggested_points(folder: Path) -> list[dict[str, Any]]:
     """Return the points that the search of a run has suggested; empty without a search."""
     log = folder / LOG
     return stored(log, Points)["points"] if log.is_file() else []
+
+
+def told_rounds(folder: Path) -> int | None:
+    """Return the rounds of the trials by whose results the search of a run has suggested points; None: there are none,
+    or an earlier version did not write how many."""
+    log = folder / LOG
+    found = stored(log, Log) if log.is_file() else None
+    return found.get("rounds") if found and found["told"] else None
 
 
 def unsuggested(samples: int, folder: Path) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from sweeps.stored import Exploited, Generation, stored
 from tune_spaces.cases import Case, suggested_cases
+from tune_spaces.cases import cases as make_cases
 from tune_spaces.population import Exploit, exploits
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ class Population:
             source: Its name in messages.
         """
         self.job, self.content, self.source = job, content, source
+        first = make_cases(content, job.experiment, source)
+        self.begun = list(_replayed(first, job.folder, job.experiment, content, source))
         self.generations = _stored(job.folder)
         self.members = [case.id for case in job.cases if not case.baseline]
 
@@ -52,6 +55,8 @@ class Population:
             callback: Is told about changed cases.
         """
         rounds, interval = self.job.experiment.training.rounds, self.job.experiment.tune.interval
+        for number, donor, case in self.begun:
+            callback.changed(case.id, _told(donor, number * interval, case))
         for generation in range(1, (rounds - 1) // interval + 1):
             if len(self.generations) < generation:
                 until = dict.fromkeys(self.members, generation * interval)
@@ -114,7 +119,7 @@ class Population:
         durable.sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
         job.cases[job.cases.index(job.case(member))] = case
-        callback.change(case, f"goes on from {donor} after round {round_}: {title(case)}")
+        callback.change(case, _told(donor, round_, case))
 
     def _fingerprint(self, case: Case) -> str:
         corpus = self.job.corpora[key(case.experiment)]
@@ -122,6 +127,11 @@ class Population:
 
     def _write(self) -> None:
         durable.write(self.job.folder.path / FILE, json.dumps(self.generations, indent=1))
+
+
+def _told(donor: str, round_: int, case: Case) -> str:
+    """Return a sentence on a member that goes on from another one as this case."""
+    return f"goes on from {donor} after round {round_}: {title(case)}"
 
 
 def _carried_out(case: Path) -> int:
@@ -155,11 +165,21 @@ def evolved(
         content: The content of the experiment file, after overrides.
         source: The name of the file, for messages.
     """
+    now = {case.id: case for case in cases}
+    now |= {case.id: case for _, _, case in _replayed(cases, folder, experiment, content, source)}
+    return list(now.values())
+
+
+def _replayed(
+    cases: Sequence[Case], folder: RunFolder, experiment: Experiment, content: Content, source: str
+) -> Iterator[tuple[int, str, Case]]:
+    """Yield the exploits that have been carried out: the number of the generation that had ended, the donor, and the
+    case as which the member goes on. Arguments are those of ``evolved``."""
     members = [case.id for case in cases if not case.baseline]
     now = {case.id: case for case in cases}
     for number, generation in enumerate(_stored(folder), 1):
         for one in (Exploit(**each) for each in generation["exploits"]):
-            member = members[one.member]
+            member, donor = members[one.member], members[one.donor]
             if generation["done"] or _carried_out(folder.case(member)) >= number:
-                now[member] = _changed(content, experiment, source, one, member, now[members[one.donor]])
-    return list(now.values())
+                now[member] = _changed(content, experiment, source, one, member, now[donor])
+                yield number, donor, now[member]

@@ -21,6 +21,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.state.checkpoint import KEPT
 from sweeps.arrange import arranged, with_corpora
+from sweeps.extension import check_longer
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from sweeps.names import places
@@ -44,6 +45,8 @@ def prepared(request: Request) -> Job:
     data = folder.data(request.data)
     searched = begun_search(found.content, experiment, found.source, data, folder)
     cases = make_cases(found.content, experiment, found.source, searched.search.points if searched else ())
+    if folder.longer(experiment):
+        check_longer(cases, folder.path.name, experiment.training.rounds)
     evolving = (found.content, found.source) if experiment.tune.scheduler == "pbt" else None
     if evolving and folder.copy:
         raise UserError(

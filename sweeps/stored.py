@@ -72,11 +72,15 @@ class Points(TypedDict):
     points: list[dict[str, Any]]
 
 
-class Log(Points):
-    """``search.json``: the points of a search, and their results."""
-
+class _Log(Points):
     optuna: str
     told: list[Told]
+
+
+class Log(_Log, total=False):
+    """``search.json``: the points of a search, and their results. Earlier versions did not write the rounds."""
+
+    rounds: int  # of the trials whose results it has been told
 
 
 def stored(file: Path, kind: type[T]) -> T:

@@ -28,6 +28,7 @@ CHANGING = (
     "server.optimizer.lr",
 )
 FACTORS = (0.8, 1.2)  # by which a number is changed
+DRAWS = 20  # of a donor and its changed values, until no other member goes on as the same
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def exploits(
 ) -> list[Exploit]:
     """Return which members continue from others after a generation.
 
-    The worst ``tune.quantile`` of the population continue from members drawn from as many best ones.
+    The worst ``tune.quantile`` of the population continue from members drawn from as many best ones. What would make
+    two members the same, parameters and values, is drawn again: they would stay so.
 
     Args:
         experiment: The experiment with its space.
@@ -111,9 +113,14 @@ def exploits(
     ranked = sorted(scores, key=lambda member: (-_finite(sign * scores[member]), member))
     count = min(math.ceil(experiment.tune.quantile * len(ranked)), len(ranked) // 2)
     draws, found = generator(experiment.seed, "population", generation), []
+    taken = [(donor, dict(points[donor])) for donor in ranked[:count]]
     for member in ranked[len(ranked) - count :]:
-        donor = ranked[int(draws.integers(count))]
-        point = {key: _changed(experiment.space[key], value, draws) for key, value in points[donor].items()}
+        for _ in range(DRAWS):
+            donor = ranked[int(draws.integers(count))]
+            point = {key: _changed(experiment.space[key], value, draws) for key, value in points[donor].items()}
+            if (donor, point) not in taken:
+                break
+        taken.append((donor, point))
         found.append(Exploit(member, donor, point))
     return found
 

@@ -59,6 +59,7 @@ class Search:
                 f"space.{grids[0]}.grid: all values of a grid are run, and tune.search: tpe suggests some: write choice"
             )
         self.experiment = experiment
+        self.rounds = experiment.training.rounds  # of the trials whose results it is told
         self.points: list[dict[str, Any]] = []
         self.told: list[Result] = []  # in the order of the points
         self._results: dict[int, Result] = {}  # of points that have ended; some of them are not told yet
@@ -88,7 +89,7 @@ class Search:
     def log(self) -> dict[str, Any]:
         """Return the points and what has been told, for ``restored``."""
         told = [{"values": one.values, "rounds": one.rounds} for one in self.told]
-        return {"optuna": _version(), "points": self.points, "told": told}
+        return {"optuna": _version(), "points": self.points, "told": told, "rounds": self.rounds}
 
     def restore(self, log: Mapping[str, Any]) -> None:
         """Repeat a search that was interrupted.
@@ -99,6 +100,8 @@ class Search:
         Raises:
             UserError: The installed Optuna suggests other points.
         """
+        if log["told"]:
+            self.rounds = log.get("rounds", self.rounds)
         for number, one in enumerate(log["told"]):
             values = None if one["values"] is None else tuple(one["values"])
             self.end(number, Result(values, tuple((int(r), float(v)) for r, v in one["rounds"])))

@@ -34,7 +34,13 @@ def measures(sweep: Sweep) -> list[Measure]:
     names = sorted((name for name in sweep.names() if UNIGRAM not in name), key=column_order)
     shown = [name for name in names if has_column(name) and written(name)]
     beside = [name for name in ("epsilon", "epsilon_lower", "loss") if name in names]
-    return [measure(name) for name in [*shown, *beside]]
+    return [sorting(sweep) if name == sweep.metric else measure(name) for name in [*shown, *beside]]
+
+
+def sorting(sweep: Sweep) -> Measure:
+    """Return the metric by which trials are sorted; ``tune.mode`` says which direction is better."""
+    of, less = measure(sweep.metric), sweep.experiment.tune.direction == "min"
+    return of if of.unit.less == less else replace(of, unit=replace(of.unit, less=less))
 
 
 def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:
@@ -79,9 +85,10 @@ def _paired(row: Row, reference: Row, of: Measure) -> Paired | None:
 
 def findings(sweep: Sweep) -> list[str]:
     """Return sentences on the best case of the space, and how far it is from the next one and from the baselines."""
-    winner, of = sweep.winner, measure(sweep.metric)
+    winner, of = sweep.winner, sorting(sweep)
     if winner is None:
-        return [f"No trial of the space has ended with {sweep.metric}, so that nothing can be compared yet."]
+        each = "with all of its seeds " if len(sweep.seeds) > 1 else ""
+        return [f"No trial of the space has ended {each}with {sweep.metric}, so that nothing can be compared yet."]
     found = winner.spread(of.name)
     assert found is not None
     most = "lowest" if of.unit.less else "highest"

@@ -207,7 +207,10 @@ def points(sweep: Sweep, key: str) -> dict[str, list[Row]]:
     rows.sort(key=lambda row: _number(row.point[key]).get("", math.inf))
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row.keys[key] or "none", []).append(row)
+        text = row.keys[key] or "none"
+        if text in found and found[text][0].point[key] != row.point[key]:  # equal in the digits that are shown
+            text = str(row.point[key])
+        found.setdefault(text, []).append(row)
     return found
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from dashboards.report.collect import Row, Sweep
-from dashboards.report.compare import best_rows, measures
+from dashboards.report.compare import best_rows, measures, sorting
 from dashboards.report.contents import (
     NONE,
     client_means,
@@ -254,7 +254,7 @@ def _worst(
 
 def influences(ids: Ids, sweep: Sweep) -> Section | None:
     """Return a plot for each swept key with two values; None if there is none."""
-    of, plots = measure(sweep.metric), []
+    of, plots = sorting(sweep), []
     for key in effective(sweep):
         rows = [
             [Field(told), Field(str(sum(row.ended for row in those))), value(pooled(those, of.name), of)]

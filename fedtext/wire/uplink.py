@@ -161,7 +161,8 @@ class Uplink:
         """Add the extras of a method to an update. Their received values are zeros: the server does not send them."""
         if set(extras) != set(self.extras):
             raise ValueError(f"its method sends {sorted(extras)} beside its update, not {sorted(self.extras)}")
-        for name, values in extras.items():
+        for name in self.extras:  # not in the method's order, which may change: mechanisms draw tensor by tensor
+            values = extras[name]
             delta[name] = values
             if name.rpartition("/")[2] == TABLE:  # all of its rows are sent
                 delta[name] = np.zeros(self.extras[name], np.float32)

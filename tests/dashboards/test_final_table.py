@@ -1,6 +1,7 @@
 """The final table of trials."""
 
 import io
+import math
 import re
 from dataclasses import replace
 
@@ -177,17 +178,35 @@ def test_seeds_of_a_case_share_a_line_with_mean_and_deviation() -> None:
     print_table(cases, outcomes, "Ap_val", "max", out)
     text = out.getvalue().splitlines()
     assert text[0].split()[3:6] == ["lambda1", "seeds", "Ag"]
-    assert text[2].split()[1:] == [
+    assert text[4].split()[1:] == [
         *("02-kteps", "kteps", "0.02", "1", "93.0", "95.0", "93.0", "0.167"),
         *("5.0", "MB", "4.10", "1/3", "1", "finished,", "1", "failed"),
     ]
-    assert text[3].split()[1:7] == ["00-fedavg", "(baseline)", "fedavg", "-", "1", "83.0"]
-    assert " 0.01      3  68.0 ± 5.0  70.0 ± 5.0  68.0 ± 5.0  0.167 ± 0.000 " in text[4]
+    assert text[2].split()[1:7] == ["00-fedavg", "(baseline)", "fedavg", "-", "1", "83.0"]
+    assert " 0.01      3  68.0 ± 5.0  70.0 ± 5.0  68.0 ± 5.0  0.167 ± 0.000 " in text[3]
     assert "02-kteps-seed1 lambda1=0.02 failed: no" in text
-    assert text[-1].endswith("Of several seeds: mean ± standard deviation.")
+    assert text[-1].endswith(
+        "Of several seeds: mean ± standard deviation. Cases that lack it for a seed come after those with all."
+    )
     winner = best(cases, outcomes, "Ap_val", "max")
     assert winner is not None
     assert winner.id == "01-kteps", "of the other a seed failed"
+
+
+@pytest.mark.parametrize("rest", [{}, {"seed1": math.inf, "seed2": math.inf}])
+def test_a_case_without_a_value_for_every_seed_is_not_the_best(rest: dict[str, float]) -> None:
+    """Its other seeds have not ended, or ended with an infinite perplexity: the mean of those left is biased."""
+    cases = [replace(kteps(n, n / 100), id=f"{n:02d}-kteps-seed{seed}") for n in (1, 2) for seed in (0, 1, 2)]
+    values = {f"01-kteps-seed{seed}": 100.0 for seed in (0, 1, 2)} | {"02-kteps-seed0": 90.0}
+    values |= {f"02-kteps-{seed}": value for seed, value in rest.items()}
+    outcomes = {
+        case: Outcome("finished", (replace(rows(1)[0], metrics={"perplexity": value}),))
+        for case, value in values.items()
+    }
+    winner = best(cases, outcomes, "perplexity", "min")
+    assert winner is not None
+    assert winner.id == "01-kteps"
+    assert [group.id for group in rank(cases, outcomes, "perplexity", "min")] == ["01-kteps", "02-kteps"]
 
 
 def test_sorting_by_a_test_metric_is_called_what_it_is() -> None:

@@ -18,15 +18,24 @@ def swept(folder: Path, store: Store, best: Planned, served: bool = True, **trac
     """A finished sweep of two trials, whose models are one file each, and MLflow's description if they are served."""
     tracker = Tracker(store, folder, experiment(tracking=tracking), sweep=True, again="the command")
     tracker.open()
-    for case in (kteps(1, 0.01), kteps(2, 0.1)):
-        (folder / case.id / "model").mkdir(parents=True, exist_ok=True)
-        (folder / case.id / "model" / "weights").write_text(case.id)
-        if served:
-            (folder / case.id / "model" / "MLmodel").write_text("flavors: {}\nmodel_uuid: '1'\n")
-        tracker.open_trial(case)
-        tracker.deliver(case.id, rows(3))
-        tracker.close_trial(case.id, "FINISHED")
+    for case in both():
+        ended(tracker, folder, case, served)
     tracker.close(best=won(best, rows(3)))
+
+
+def both() -> tuple[Planned, Planned]:
+    return kteps(1, 0.01), kteps(2, 0.1)
+
+
+def ended(tracker: Tracker, folder: Path, case: Planned, served: bool = True) -> None:
+    """Record a trial from its start to its end, with its model."""
+    (folder / case.id / "model").mkdir(parents=True, exist_ok=True)
+    (folder / case.id / "model" / "weights").write_text(case.id)
+    if served:
+        (folder / case.id / "model" / "MLmodel").write_text("flavors: {}\nmodel_uuid: '1'\n")
+    tracker.open_trial(case)
+    tracker.deliver(case.id, rows(3))
+    tracker.close_trial(case.id, "FINISHED")
 
 
 def test_the_model_of_the_best_trial_is_a_version_once(
@@ -110,3 +119,24 @@ def test_system_metrics_are_those_of_the_sweep(tmp_path: Path, store: Store, mon
     assert client.get_run(run_id(folder)).info.status == "FINISHED"
     assert client.get_metric_history(run_id(folder), name)
     assert not client.get_metric_history(run_id(folder / case.id), name)
+
+
+def test_after_a_resume_the_best_trial_is_registered_whichever_command_trained_it(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An interrupted command registers nothing: another trial may still be best."""
+    asked, folder, (first, second) = experiment(tracking={"register": "reviews"}), tmp_path / "run", both()
+    before = Tracker(store, folder, asked, sweep=True, again="the command")
+    before.open()
+    ended(before, folder, first)
+    before.open_trial(second)
+    before.close("KILLED", best=won(first, rows(3)))
+    assert list(store.client().search_registered_models()) == []
+    after = Tracker(store, folder, asked, sweep=True, again="the command")
+    after.open()
+    after.settle(first, rows(3), "FINISHED")
+    ended(after, folder, second)
+    after.close(best=won(first, rows(3)))
+    assert "models:/reviews/1 is the model of 01-kteps" in capsys.readouterr().err
+    (version,) = store.client().search_model_versions("name = 'reviews'")
+    assert version.run_id == run_id(folder / first.id)

@@ -299,3 +299,25 @@ def test_curves_of_fine_tuning_have_steps_of_their_own_and_hide_no_round(tmp_pat
     later.open_trial(case)
     later.deliver(case.id, rows(3))
     assert steps(client, run, "loss") == [1, 2, 3], "steps 2 and 3 were not of rounds"
+
+
+def test_a_run_that_is_made_longer_has_its_present_rounds_as_a_tag_and_in_its_file(
+    tmp_path: Path, store: Store
+) -> None:
+    """MLflow's parameters cannot change."""
+    folder = tmp_path / "runs/alone"
+    for rounds in (2, 3):
+        case = kteps(1, 0.01)
+        training = case.experiment.training.model_copy(update={"rounds": rounds})
+        case = replace(case, experiment=case.experiment.model_copy(update={"training": training}))
+        tracker = Tracker(store, folder, case.experiment, sweep=False)
+        tracker.open()
+        tracker.open_trial(case)
+        tracker.deliver(case.id, rows(rounds))
+        tracker.close_trial(case.id, "FINISHED")
+        tracker.close()
+    run = store.client().get_run(run_id(folder / case.id))
+    assert (run.data.params["training.rounds"], run.data.tags["training.rounds"]) == ("2", "3")
+    assert "method.lambda1" not in run.data.tags, "it has not changed"
+    kept = store.client().download_artifacts(run.info.run_id, "experiment.yaml", str(tmp_path))
+    assert yaml.safe_load(Path(kept).read_text())["training"]["rounds"] == 3

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from fedtext.config.experiment import Experiment
-from sweeps.extension import OTHERWISE, not_extended
+from fedtext.errors import UserError
+from sweeps.extension import OTHERWISE, check_longer, not_extended
 from sweeps.points import LOG
 from tests import tiny
+from tune_spaces.cases import cases
+from tune_spaces.search import Result, Search
 
 TPE = {"search": "tpe", "metric": "Ag", "samples": 4}
 SPACE = {"method.lambda1": {"uniform": [0, 1]}}
@@ -43,7 +46,7 @@ def made(rounds: int = 2, tune: Any = TPE, **changes: Any) -> Experiment:
 def test_what_can_go_on(
     begun: Experiment, asked: Experiment, changed: list[str], expected: str, tmp_path: Path
 ) -> None:
-    (tmp_path / LOG).write_text(json.dumps({"points": [{}] * 4}))
+    (tmp_path / LOG).write_text(json.dumps({"points": [{}] * 4, "optuna": "1", "told": []}))
     found = not_extended(begun, asked, changed, tmp_path)
     assert expected in found
     assert bool(found) == bool(expected)
@@ -54,3 +57,45 @@ def test_a_search_that_has_points_left_is_ended_first(tmp_path: Path) -> None:
     found = not_extended(made(), made(3), ["training.rounds"], tmp_path)
     assert found.startswith("rounds: its search")
     assert " 1 points" in found
+
+
+@pytest.mark.parametrize(("rounds", "expected"), [(2, ""), (1, "points: its search knows results of 1 rounds")])
+def test_a_search_knows_results_of_one_number_of_rounds(rounds: int, expected: str, tmp_path: Path) -> None:
+    log = {"points": [{}] * 4, "optuna": "1", "told": [{"values": [1.0], "rounds": []}], "rounds": rounds}
+    (tmp_path / LOG).write_text(json.dumps(log))
+    found = not_extended(made(), made(tune=TPE | {"samples": 5}), ["tune.samples"], tmp_path)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+    (tmp_path / LOG).write_text(json.dumps(log | {"told": []}))
+    assert not_extended(made(), made(tune=TPE | {"samples": 5}), ["tune.samples"], tmp_path) == ""
+
+
+def test_the_log_of_a_search_has_the_rounds_of_what_it_was_told() -> None:
+    search = Search(made(tune=TPE | {"startup": 1, "pending": 1}))
+    assert search.ask() is not None
+    search.end(0, Result((0.5,)))
+    assert search.ask() is not None
+    again = Search(made(3, tune=TPE | {"startup": 1, "pending": 1}))
+    again.restore(search.log())
+    assert (search.log()["rounds"], again.log()["rounds"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"training": tiny.TRAINING | {"rounds": 3}}, "its trial 00-fedprox has a number of its own"),
+        ({"evaluation": {"select": "Ag_val", "personalize": None}}, "evaluation.select has had"),
+        ({"method.mu": 0.1}, ""),
+    ],
+)
+def test_a_space_of_whole_sections_is_looked_into(values: dict[str, Any], expected: str) -> None:
+    tune = {"metric": "Ag_val"}
+    swept = tiny.experiment(
+        "fedprox", space={"chosen": {"grid": {"this": values}}}, tune=tune, corpus={"name": "demo", "validation": 0.2}
+    )
+    found = cases(swept.model_dump(mode="json"), swept, "x")
+    if not expected:
+        check_longer(found, "first", 2)
+        return
+    with pytest.raises(UserError, match=rf"first cannot have more rounds: {expected}.*; start a new run"):
+        check_longer(found, "first", 2)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dashboards.trial import Outcome
+from dashboards.trial import Outcome, title
 from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import Checkpoints, history
@@ -133,10 +133,21 @@ def test_a_changed_point_that_is_no_experiment_leaves_that_of_the_donor(tmp_path
     first = list(changing.job.cases)
     reach(changing, 0, 1)
     exploit = {"member": 3, "donor": 0, "point": {"method.lambda1": -1.0}}
-    callback: Any = SimpleNamespace(change=lambda case, sentence: None)
+    said = list[tuple[str, str]]()
+    callback: Any = SimpleNamespace(
+        change=lambda case, sentence: said.append((case.id, sentence)),
+        changed=lambda case_id, sentence: said.append((case_id, sentence)),
+    )
     changing._carry_out(Exploit(3, 0, {"method.lambda1": -1.0}), 1, callback)
     (tmp_path / "population.json").write_text(json.dumps([{"done": True, "exploits": [exploit]}]))
     resumed = evolved(first, changing.job.folder, changing.job.experiment, changing.content, "test")
     assert resumed == changing.job.cases
     assert resumed[3] == replace(first[0], id=first[3].id, group=first[3].group)
     assert not resumed[3].problem
+    again = Population(changing.job, changing.content, "test")
+    for number, donor, case in nonempty(again.begun):
+        assert (number, donor, case) == (1, first[0].id, resumed[3])
+    callback.outcomes = dict.fromkeys(again.members, Outcome("finished"))
+    again.run(lambda until: None, callback)
+    expected = first[3].id, f"goes on from {first[0].id} after round 1: {title(resumed[3])}"
+    assert said == [expected, expected], "once when it is carried out, and once when the run is continued"

@@ -47,6 +47,17 @@ def test_the_worst_quarter_continues_from_the_best_quarter() -> None:
     assert [one.member for one in least] == [1, 3]
 
 
+def test_no_two_members_go_on_as_the_same() -> None:
+    """They would stay the same to the bit. Nor does one go on as its donor, whose value a bound keeps."""
+    space = {"training.optimizer.lr": {"loguniform": [0.01, 1.0]}}
+    scores = dict(enumerate([1.0, 0.9, 0.8, 0.7]))
+    points = {member: {"training.optimizer.lr": 0.01} for member in range(4)}
+    half = population(space, tune={"quantile": 0.5})
+    for generation in range(1, 30):
+        found = [(one.donor, one.point["training.optimizer.lr"]) for one in exploits(half, points, scores, generation)]
+        assert sorted(found) == [(0, pytest.approx(0.012)), (1, pytest.approx(0.012))]
+
+
 def test_values_stay_in_the_space() -> None:
     space = {
         "training.optimizer.lr": {"loguniform": [0.001, 0.1]},

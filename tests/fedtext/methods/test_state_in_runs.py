@@ -17,7 +17,7 @@ from fedtext.methods.state import Local, State, Tensors
 from fedtext.parameters import initial, shared_numbers
 from fedtext.server.federation import Federation
 from fedtext.state.checkpoint import Checkpoints
-from fedtext.testing.runs import Recording, final
+from fedtext.testing.runs import Recording, check_packing, final
 from tests import tiny
 from tests.fedtext.methods.stateful import CORPUS, HALF, ROUNDS, configured, trained
 from tests.loops import nonempty
@@ -190,3 +190,13 @@ def test_tensors_of_any_shape_can_be_kept_and_sent() -> None:
     assert federation.step.method_state.tensors["mean/count"] == pytest.approx(ROUNDS * (12 * 12 + 15 * 15) / 27)
     assert fleet.private_states() == {}
     assert np.array_equal(federation.flat, trained(configured("fedavg"))[0].flat)
+
+
+@pytest.mark.parametrize("mechanism", [{"gaussian": {"sigma": 0.01}}, {"quantize": {"q": 0.01}}])
+def test_what_a_mechanism_draws_does_not_depend_on_the_order_of_a_clients_state(mechanism: Any) -> None:
+    """A state that has been written and read again has another order of its tensors."""
+    training = tiny.TRAINING | {"optimizer": {"name": "sgd", "lr": 0.1}}
+    uplink = [{"clip": {"norm": 0.3}}, mechanism]
+    noisy = tiny.experiment("scaffold", training=training, uplink=uplink, wire={"rows": "all"})
+    for _ in range(3):
+        check_packing(noisy, tiny.corpus(3))
