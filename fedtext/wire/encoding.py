@@ -89,6 +89,7 @@ def decode(
     shapes: Mapping[str, tuple[int, ...]],
     dtype: np.dtype = FLOAT32,
     own_rows: bool | None = None,
+    copied: bool = True,
 ) -> Update:
     """Decode an update, and check it against the tensors that the server expects.
 
@@ -98,6 +99,7 @@ def decode(
         shapes: Expected shapes by name; that of the table with all rows.
         dtype: Type of the tensors: float32, bool for bits, or uint32.
         own_rows: Whether a client sends rows of the table with their numbers, or all; None: either.
+        copied: Whether the tensors are a copy of the payload; else they are read-only parts of it.
 
     Returns:
         The update, with its tensors in the order of ``shapes``.
@@ -106,11 +108,11 @@ def decode(
         ValueError: It is not a payload of these tensors: it is truncated, has other names, shapes or types, elements
             that are not finite, or rows that are not distinct rows of the table.
     """
-    copy = bytearray(data)
-    end = _LENGTH + int.from_bytes(copy[:_LENGTH], "little")
+    held = memoryview(bytearray(data)) if copied else memoryview(data).toreadonly()
+    end = _LENGTH + int.from_bytes(held[:_LENGTH], "little")
     find = _places if end <= _LONGEST else _places.__wrapped__
-    places = find(bytes(copy[:end]), len(copy), tuple(shapes.items()), dtype)
-    samples = int.from_bytes(copy[places.samples : places.samples + _COUNTS.itemsize], "little", signed=True)
+    places = find(bytes(held[:end]), len(held), tuple(shapes.items()), dtype)
+    samples = int.from_bytes(held[places.samples : places.samples + _COUNTS.itemsize], "little", signed=True)
     if samples < 0:
         raise ValueError(f"it sent a sample count that is none: {samples}")
     rows = None
@@ -119,16 +121,16 @@ def decode(
             f"it sent {'all rows' if own_rows else 'some rows'} of the table, and wire.rows says otherwise"
         )
     if places.rows:
-        rows = np.frombuffer(copy, np.int32, places.rows[1], places.rows[0])
+        rows = np.frombuffer(held, np.int32, places.rows[1], places.rows[0])
         _check_rows(rows, shapes[TABLE][0])
     content: dict[str, NDArray] = {}
     for name, shape, count, start in places.tensors:
-        flat = np.frombuffer(copy, _BYTES if dtype == BITS else dtype, count, start)
+        flat = np.frombuffer(held, _BYTES if dtype == BITS else dtype, count, start)
         if dtype == BITS:
             flat = np.unpackbits(flat, count=prod(shape)).view(np.bool_)
         content[name] = flat.reshape(shape)
     if dtype == FLOAT32:
-        values_N = np.frombuffer(copy, FLOAT32, places.count, places.first)
+        values_N = np.frombuffer(held, FLOAT32, places.count, places.first)
         if not finite(values_N):
             raise ValueError(f"it sent {not_finite(content)} with numbers that are not finite")
         content = SideBySide(content, values_N, places.starts)

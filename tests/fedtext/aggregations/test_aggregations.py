@@ -22,7 +22,7 @@ from fedtext.aggregations.update_set import UpdateSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
-from fedtext.methods import METHODS, layouts
+from fedtext.methods import METHODS, Method, layouts
 from fedtext.metrics import find
 from fedtext.server.weighted_sum import WeightedSum
 from tests import tiny
@@ -278,7 +278,12 @@ TWO_STAGES = {"name": "lg_fedavg", "pretrain": 1}
 
 
 SHARING = [
-    n for n, m in METHODS.items() if m.shares and not m.pooled and not layouts.extras(m(), Layout({TABLE: (2, 1)}))
+    name
+    for name, method in METHODS.items()
+    if method.shares
+    and not method.pooled
+    and method.aggregation is Method.aggregation
+    and not layouts.extras(method(), Layout({TABLE: (2, 1)}))
 ]
 
 

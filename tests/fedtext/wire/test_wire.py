@@ -238,3 +238,25 @@ def test_numbers_arrive_at_their_places_however_they_lie_in_memory() -> None:
     received = encoding.decode(encoding.encode(Update(1, 10, table, rows)), 1, {TABLE: (5, 2)}).rows
     assert received is not None
     assert received.tolist() == [4, 0, 2]
+
+
+def test_an_update_is_a_copy_of_its_payload_or_a_part_of_it_that_nobody_can_change() -> None:
+    tensors = {TABLE: np.ones((4, 2), np.float32), "w": np.arange(3, dtype=np.float32)}
+    payload = np.frombuffer(encoding.encode(Update(0, 1, tensors, np.arange(4, dtype=np.int32))), np.uint8).copy()
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    for copied in (True, False):
+        found = encoding.decode(payload, 0, shapes, copied=copied)
+        assert found.rows is not None
+        for part in (found.rows, *found.tensors.values()):
+            assert np.shares_memory(part, payload) != copied
+            assert part.flags.writeable == copied
+        assert found.tensors["w"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("aggregation", "copied"), [("mean", False), ("median", True)])
+def test_updates_that_are_kept_for_all_clients_do_not_hold_payloads(aggregation: str, copied: bool) -> None:
+    federation = tiny.federation(tiny.experiment(server={"aggregation": aggregation}), fleet=Recording)
+    list(federation.run())
+    payload = federation.fleet.received[0].payload
+    update = federation.decoder.update(payload, 0, federation.flat, 1)
+    assert np.shares_memory(update.tensors[TABLE], payload) != copied
