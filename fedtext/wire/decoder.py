@@ -67,8 +67,8 @@ class Decoder:
         Raises:
             ValueError: It is not a payload of the tensors that are expected.
         """
-        # What is added up at once needs no copy, which of large payloads takes longer than the sum. What is kept for all
-        # clients would hold their payloads, in Ray's object store.
+        # What is added up at once needs no copy, which of a large payload takes longer than the sum. What is kept for
+        # all clients would hold their payloads, in Ray's object store.
         given = self.shapes(round_, client), self._kind, self.experiment.own_rows
         update = encoding.decode(payload, client, *given, copied=not self.experiment.sums)
         return self._restored(update, flat) if self.experiment.uplink and not self.integers else update
