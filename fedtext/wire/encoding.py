@@ -108,7 +108,8 @@ def decode(
         ValueError: It is not a payload of these tensors: it is truncated, has other names, shapes or types, elements
             that are not finite, or rows that are not distinct rows of the table.
     """
-    held = memoryview(bytearray(data)) if copied else memoryview(data).toreadonly()
+    given = data if isinstance(data, bytes) else data.data
+    held = memoryview(bytearray(given)) if copied else memoryview(given).toreadonly()
     end = _LENGTH + int.from_bytes(held[:_LENGTH], "little")
     find = _places if end <= _LONGEST else _places.__wrapped__
     places = find(bytes(held[:end]), len(held), tuple(shapes.items()), dtype)
