@@ -3,16 +3,18 @@
 When to deliver, and what to do while a server is away, is decided in tracking.py.
 """
 
+import hashlib
 import json
 import math
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import mlflow.entities as ml
+import yaml
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODELS, MLFLOW_PARENT_RUN_ID
@@ -20,7 +22,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODE
 from dashboards import mirror_files, packaging, records
 from dashboards.description import Description, End
 from dashboards.names import OTHER_STEPS
-from dashboards.trial import merged
+from dashboards.trial import flatten, merged
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 
@@ -45,6 +47,8 @@ class Mirror:
         self.last_round: int = state.get("last_round", 0)
         owed = state.get("owed", mirror_files.Owed())
         self.description = owed.get("description")
+        self.changed = owed.get("changed")
+        self.digest: str = state.get("texts", "")
         self.described: dict[str, str] = owed.get("described", {})
         self.model: str = owed.get("model", "")  # the folder of a trained model that MLflow lacks
         self.end = owed.get("end")
@@ -53,7 +57,6 @@ class Mirror:
         self.files_retry_at = 0.0  # likewise for its files, which may live elsewhere
         self._opened: Description | None = None  # in case the store no longer has the run
         self._reopen = False
-        self._outdated = False  # whether the run was created by an earlier process, or of another experiment
         self._stale_tags: list[str] = []
         self._delivered: set[int] | None = None  # rounds that MLflow has; None: not yet asked
         self._cells: records.Cells = {}  # the table of clients
@@ -65,7 +68,8 @@ class Mirror:
     @property
     def owes_records(self) -> bool:
         """Whether MLflow lacks anything of this run except for files."""
-        return bool(self.pending or self.description or self.end or self._reopen or not self.run_id)
+        owed = self.pending or self.description or self.changed or self.end or self._reopen
+        return bool(owed) or not self.run_id
 
     def owes_files(self, final: bool) -> bool:
         """Whether files are to be sent now; the table is due every ``TABLE_SECONDS``, and when ``final``."""
@@ -75,11 +79,11 @@ class Mirror:
     def open(self, description: Description) -> None:
         """Have the run created, or set to RUNNING if it exists. An existing run keeps its parameters; keys of the
         experiment that have other values now become tags, and its files are written again."""
-        if self.run_id and (self._opened is None or self._opened.texts() != description.texts()):
-            self._outdated, self.described = True, description.texts()
-        elif not self.run_id:
+        self._opened, before, self.digest = description, self.digest, _digest(description.texts())
+        if not self.run_id:
             self.description, self.described = description, description.texts()
-        self._opened = description
+        elif before != self.digest:
+            self.changed, self.described = description, description.texts()
         self.end = None
         self._reopen = bool(self.run_id) and self.status != "RUNNING"
 
@@ -130,9 +134,9 @@ class Mirror:
         if self.description:
             self._describe(client, self.description)
             self.description = None
-        if self._outdated:
-            self._renew(client)
-            self._outdated = False
+        if self.changed:
+            self._renew(client, self.changed)
+            self.changed = None
         if self.end:
             self._deliver_end(client, self.end)
             self.status, self.end = self.end.status, None
@@ -163,6 +167,7 @@ class Mirror:
         """
         owed: dict[str, Any] = {
             "description": asdict(self.description) if self.description else None,
+            "changed": asdict(self.changed) if self.changed else None,
             "described": self.described,
             "model": self.model,
             "end": asdict(self.end) if self.end else None,
@@ -174,6 +179,7 @@ class Mirror:
             "token": self.token,
             "status": self.status,
             "last_round": self.last_round,
+            "texts": self.digest,
             "owed": {name: value for name, value in owed.items() if value},
         }
         mirror_files.write_state(self.folder, state)
@@ -223,15 +229,16 @@ class Mirror:
         if description.dataset:
             client.log_inputs(self.run_id, datasets=[records.run_dataset(description.dataset)])
 
-    def _renew(self, client: MlflowClient) -> None:
+    def _renew(self, client: MlflowClient, description: Description) -> None:
         """Set tags for the keys of the experiment that have other values than the run's parameters and tags."""
         assert self.run_id is not None
-        assert self._opened is not None
         had = client.get_run(self.run_id).data
         before = {tag.key: tag.value for tag in records.run_tags(had.params | had.tags)}
-        now = records.run_tags(self._opened.params | self._opened.tags)
-        changed = [tag for tag in now if tag.key.partition(".")[0] in Experiment.model_fields]
-        client.log_batch(self.run_id, tags=[tag for tag in changed if before.get(tag.key) != tag.value])
+        every = flatten(yaml.safe_load(description.resolved) or {})  # of a sweep's trial tags leave out defaults
+        named = {key: value for key, value in every.items() if key in before} | description.params | description.tags
+        of_keys = [tag for tag in records.run_tags(named) if tag.key.partition(".")[0] in Experiment.model_fields]
+        if changed := [tag for tag in of_keys if before.get(tag.key) != tag.value]:
+            client.log_batch(self.run_id, tags=changed)
 
     def _deliver_rows(self, client: MlflowClient) -> None:
         assert self._delivered is not None
@@ -270,3 +277,7 @@ def _get_run(client: MlflowClient, run_id: str) -> ml.Run | None:
             return None
         raise
     return None if run.info.lifecycle_stage == "deleted" else run
+
+
+def _digest(texts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()

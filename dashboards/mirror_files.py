@@ -21,6 +21,7 @@ class Owed(TypedDict, total=False):
     """The parts of a run that MLflow lacks, without its records."""
 
     description: Description | None
+    changed: Description | None  # the present content of a run that was described otherwise
     described: dict[str, str]
     model: str
     end: End | None
@@ -35,6 +36,7 @@ class State(TypedDict, total=False):
     token: str | None
     status: str
     last_round: int
+    texts: str  # digest of the files of its description
     owed: Owed
 
 

@@ -78,8 +78,12 @@ class Begun:
 
     def longer(self, asked: Experiment) -> bool:
         """Whether the run was begun with fewer rounds than ``asked`` has."""
-        plan = self._plan()
-        return bool(plan) and validate(self._content()).training.rounds < asked.training.rounds
+        return self.rounds(asked) < asked.training.rounds
+
+    def rounds(self, asked: Experiment) -> int:
+        """Return the number of rounds that the run was begun with, or has been made longer to; of a new run those
+        asked."""
+        return validate(self._content()).training.rounds if self._plan() else asked.training.rounds
 
     def data(self, given: str | Path | None) -> Path | None:
         """Return the folder of corpora: ``given`` by --data, else the one that the run was begun with.

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -193,7 +194,7 @@ def _best(trials: Sequence[ListedTrial], metric: str, mode: str) -> tuple[str, f
             if not trial.baseline:
                 value = trial.metrics.get(name) if trial.status != "failed" else None
                 cases.setdefault(re.sub(r"-seed\d+$", "", trial.id), []).append(value)
-        known = [[value for value in found if value is not None] for found in cases.values()]
+        known = [[value for value in found if value is not None and isfinite(value)] for found in cases.values()]
         whole = [found for found, planned in zip(known, cases.values(), strict=True) if len(found) == len(planned)]
         if values := [fmean(found) for found in whole or known if found]:
             smaller = smaller_is_better(name) if name != metric or mode == "auto" else mode == "min"

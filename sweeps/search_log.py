@@ -35,7 +35,8 @@ def begun_search(
         return None
     search, log = Search(experiment), folder.path / LOG
     if log.is_file():
-        search.restore(stored(log, Log))
+        found = stored(log, Log)
+        search.restore({"rounds": folder.rounds(experiment), **found})  # earlier versions did not write them
     while search.ask() is not None:  # those that depend on no further results
         pass
     return Searched(search, content, source, data)

@@ -101,7 +101,7 @@ class Search:
             UserError: The installed Optuna suggests other points.
         """
         if log["told"]:
-            self.rounds = log.get("rounds", self.rounds)
+            self.rounds = log["rounds"]
         for number, one in enumerate(log["told"]):
             values = None if one["values"] is None else tuple(one["values"])
             self.end(number, Result(values, tuple((int(r), float(v)) for r, v in one["rounds"])))

@@ -55,7 +55,7 @@ def check_dimension(key: str, spec: dict[str, Any]) -> None:
         raise UserError(f"space.{key}.{form} needs a list of values, not {values!r}")
     if numbers and (len(values) != numbers or not all(isinstance(value, int | float) for value in values)):
         raise UserError(f"space.{key}.{form} needs {numbers} numbers, not {values!r}")
-    if form == "randint" and not all(isinstance(value, int) for value in values):
+    if form == "randint" and not all(float(value).is_integer() for value in values):
         raise UserError(f"space.{key}.{form} needs whole numbers, not {values!r}")
     if form == "quniform" and values[2] <= 0:
         raise UserError(f"space.{key}.{form} needs a step above 0, not {values[2]}")

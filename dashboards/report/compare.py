@@ -34,13 +34,13 @@ def measures(sweep: Sweep) -> list[Measure]:
     names = sorted((name for name in sweep.names() if UNIGRAM not in name), key=column_order)
     shown = [name for name in names if has_column(name) and written(name)]
     beside = [name for name in ("epsilon", "epsilon_lower", "loss") if name in names]
-    return [sorting(sweep) if name == sweep.metric else measure(name) for name in [*shown, *beside]]
+    return [measure_of(sweep, name) for name in [*shown, *beside]]
 
 
-def sorting(sweep: Sweep) -> Measure:
-    """Return the metric by which trials are sorted; ``tune.mode`` says which direction is better."""
-    of, less = measure(sweep.metric), sweep.experiment.tune.direction == "min"
-    return of if of.unit.less == less else replace(of, unit=replace(of.unit, less=less))
+def measure_of(sweep: Sweep, name: str) -> Measure:
+    """Return a metric or cost. Of the one by which trials are sorted ``tune.mode`` says which direction is better."""
+    of, less = measure(name), sweep.experiment.tune.direction == "min"
+    return of if name != sweep.metric or of.unit.less == less else replace(of, unit=replace(of.unit, less=less))
 
 
 def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:
@@ -85,7 +85,7 @@ def _paired(row: Row, reference: Row, of: Measure) -> Paired | None:
 
 def findings(sweep: Sweep) -> list[str]:
     """Return sentences on the best case of the space, and how far it is from the next one and from the baselines."""
-    winner, of = sweep.winner, sorting(sweep)
+    winner, of = sweep.winner, measure_of(sweep, sweep.metric)
     if winner is None:
         each = "with all of its seeds " if len(sweep.seeds) > 1 else ""
         return [f"No trial of the space has ended {each}with {sweep.metric}, so that nothing can be compared yet."]
@@ -100,7 +100,8 @@ def findings(sweep: Sweep) -> list[str]:
     if of_validation(sweep.metric) and (test := winner.spread(of_texts)):
         said.append(f"On test texts it has {of_texts} {told(test, measure(of_texts))}.")
     apart = {one.row.id: one for one in paired(sweep.rows, winner, of)}
-    named = [*[row for row in others if not row.baseline][:1], *[row for row in others if row.baseline]]
+    rivals = [row for row in others if not row.baseline and not _lacks_a_seed(row, of)]
+    named = [*rivals[:1], *[row for row in others if row.baseline]]
     leads = [apart[row.id] for row in named if row.id in apart]
     spread_out = next((one for one in leads if one.difference.error is not None and one.difference.mean), None)
     said += [_sentence(one, of, explained=one is spread_out) for one in leads]
@@ -109,6 +110,11 @@ def findings(sweep: Sweep) -> list[str]:
     elif others and max(one.seeds for one in apart.values()) < 2:
         said.append("One seed: no spread is known and nothing can be tested.")
     return said
+
+
+def _lacks_a_seed(row: Row, of: Measure) -> bool:
+    found = row.spread(of.name)
+    return found is None or found.count < len(row.samples)
 
 
 def told(found: Spread, of: Measure) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dashboards.groups import Spread
 from dashboards.paired import LEVEL, p_value
 from dashboards.report.collect import Row, Sweep, told
-from dashboards.report.compare import best_rows, measures, paired
+from dashboards.report.compare import best_rows, measure_of, measures, paired
 from dashboards.report.measures import COSTS, Measure, equal, measure
 from dashboards.report.tables import Field, Table
 from dashboards.table import notes, spread
@@ -183,7 +183,7 @@ def client_means(row: Row, name: str) -> dict[str, Spread]:
 
 def clients(sweep: Sweep, name: str) -> Table:
     """Return a table of clients by rows of a metric."""
-    of, means = measure(name), {row.id: client_means(row, name) for row in sweep.rows}
+    of, means = measure_of(sweep, name), {row.id: client_means(row, name) for row in sweep.rows}
     shown = [row for row in sweep.rows if means[row.id]]
     every = dict.fromkeys(client for row in shown for client in means[row.id])
     rows = []
@@ -205,12 +205,14 @@ def points(sweep: Sweep, key: str) -> dict[str, list[Row]]:
     places = {case.group: place for place, case in enumerate(sweep.cases)}
     rows = sorted((row for row in sweep.rows if key in row.point), key=lambda row: places[row.id])
     rows.sort(key=lambda row: _number(row.point[key]).get("", math.inf))
-    found: dict[str, list[Row]] = {}
+    alike: dict[str, list[Row]] = {}  # by value
     for row in rows:
-        text = row.keys[key] or "none"
-        if text in found and found[text][0].point[key] != row.point[key]:  # equal in the digits that are shown
-            text = str(row.point[key])
-        found.setdefault(text, []).append(row)
+        alike.setdefault(repr(row.point[key]), []).append(row)
+    found: dict[str, list[Row]] = {}
+    for value, those in alike.items():
+        text = those[0].keys[key] or "none"
+        text = value if text in found else text  # equal in the digits that are shown
+        found[text if text not in found else f"{text} ({len(found)})"] = those
     return found
 
 

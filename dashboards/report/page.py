@@ -1,6 +1,7 @@
 """The page of a report: one HTML file that opens without a network."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def page(sweep: Sweep) -> str:
         tradeoffs(ids, sweep),
         learning(ids, sweep),
         by_client(ids, sweep),
-        influences(ids, sweep),
+        _keys(ids, sweep),
         _continuations(sweep),
         _costs(sweep),
         _guarantees(sweep),
@@ -105,15 +106,17 @@ def _continuations(sweep: Sweep) -> Section | None:
 
 
 def _costs(sweep: Sweep) -> Section | None:
-    table, keys = cost_table(sweep), effects(sweep)
-    if table is None:
-        return None
-    more = (
-        f"<details><summary>All metrics by the value of each swept key</summary>{as_html(keys)}</details>\n"
-        if keys
-        else ""
-    )
-    return Section("costs", "Cost", as_html(table) + more)
+    table = cost_table(sweep)
+    return Section("costs", "Cost", as_html(table)) if table else None
+
+
+def _keys(ids: Ids, sweep: Sweep) -> Section | None:
+    """Return the plots of the swept keys, with all metrics by their values; None if no key has two values."""
+    found, table = influences(ids, sweep), effects(sweep)
+    if found is None or table is None:
+        return found
+    more = f"<details><summary>All metrics by the value of each swept key</summary>{as_html(table)}</details>\n"
+    return replace(found, content=found.content + more)
 
 
 def _guarantees(sweep: Sweep) -> Section | None:

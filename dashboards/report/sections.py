@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from dashboards.report.collect import Row, Sweep
-from dashboards.report.compare import best_rows, measures, sorting
+from dashboards.report.compare import best_rows, measure_of, measures
 from dashboards.report.contents import (
     NONE,
     client_means,
@@ -219,7 +219,7 @@ def by_client(ids: Ids, sweep: Sweep) -> Section | None:
     """Return a heat map of clients and methods for each metric of single clients; None if there are none."""
     plots = []
     for name in client_metrics(sweep):
-        table, of = clients(sweep, name), measure(name)
+        table, of = clients(sweep, name), measure_of(sweep, name)
         rows, left = kept([row for row in sweep.rows if client_means(row, name)])
         columns = [f"{sweep.rows.index(row) + 1} {row.label}" for row in rows]
         values = {
@@ -254,7 +254,7 @@ def _worst(
 
 def influences(ids: Ids, sweep: Sweep) -> Section | None:
     """Return a plot for each swept key with two values; None if there is none."""
-    of, plots = sorting(sweep), []
+    of, plots = measure_of(sweep, sweep.metric), []
     for key in effective(sweep):
         rows = [
             [Field(told), Field(str(sum(row.ended for row in those))), value(pooled(those, of.name), of)]

@@ -68,9 +68,10 @@ class Decoder:
             ValueError: It is not a payload of the tensors that are expected.
         """
         # What is added up at once needs no copy, which of a large payload takes longer than the sum. What is kept for
-        # all clients would hold their payloads, in Ray's object store.
+        # all clients would hold their payloads, in Ray's object store; a mechanism may write into what it restores.
+        copied = bool(self.experiment.uplink) or not self.experiment.sums
         given = self.shapes(round_, client), self._kind, self.experiment.own_rows
-        update = encoding.decode(payload, client, *given, copied=not self.experiment.sums)
+        update = encoding.decode(payload, client, *given, copied)
         return self._restored(update, flat) if self.experiment.uplink and not self.integers else update
 
     def restored(self, update: Update, flat: NDArray[np.float32], round_: int) -> Update:

@@ -348,3 +348,6 @@ def test_values_of_a_key_that_agree_in_the_digits_shown_have_lines_of_their_own(
     assert close is not None
     lines = [tuple(field.text for field in row[1:4]) for row in close.rows]
     assert lines == [("0.01234", "1", "90.0"), ("0.012344", "1", "20.0"), ("0.5", "1", "50.0")]
+    also = effects(compared("max", [0.9, 0.2], [0.12345678, 0.1235]))
+    assert also is not None
+    assert [row[1].text for row in also.rows] == ["0.1235", "0.1235 (1)"]

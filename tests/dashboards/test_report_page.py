@@ -144,6 +144,8 @@ def test_sections_come_in_order_and_none_is_empty(pages: dict[str, str]) -> None
     assert headings(pages["one"]) == ["Result", *every[2:4], *every[5:]]
     for content in nonempty(pages.values()):
         assert [words for words in re.findall(r"</h2>(.*?)</section>", content, re.S) if not words.strip()] == []
+    (keys,) = re.findall(r">Effects of the swept keys</h2>(.*?)</section>", pages["private"], re.S)
+    assert "All metrics by the value of each swept key" in keys
 
 
 def test_what_is_incomplete_is_said(made: dict[str, Sweep], pages: dict[str, str]) -> None:

@@ -9,7 +9,9 @@ import pytest
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from sweeps.extension import OTHERWISE, check_longer, not_extended
+from sweeps.folder import RunFolder
 from sweeps.points import LOG
+from sweeps.search_log import begun_search
 from tests import tiny
 from tune_spaces.cases import cases
 from tune_spaces.search import Result, Search
@@ -99,3 +101,21 @@ def test_a_space_of_whole_sections_is_looked_into(values: dict[str, Any], expect
         return
     with pytest.raises(UserError, match=rf"first cannot have more rounds: {expected}.*; start a new run"):
         check_longer(found, "first", 2)
+
+
+def test_a_log_without_rounds_is_of_those_that_the_run_was_begun_with(tmp_path: Path) -> None:
+    """Earlier versions did not write them."""
+    asked = TPE | {"startup": 1, "pending": 1}
+    begun, longer = made(2, tune=asked), made(3, tune=asked)
+    search = Search(begun)
+    search.ask()
+    search.end(0, Result((0.5,)))
+    search.ask()
+    folder = RunFolder(tmp_path / "run")
+    folder.create(begun.model_dump(mode="json"), begun, "sweep", None)
+    log = search.log()
+    del log["rounds"]
+    (folder.path / LOG).write_text(json.dumps(log))
+    found = begun_search(longer.model_dump(mode="json"), longer, "x", None, folder)
+    assert found is not None
+    assert found.search.log()["rounds"] == 2

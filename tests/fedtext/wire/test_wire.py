@@ -253,9 +253,12 @@ def test_an_update_is_a_copy_of_its_payload_or_a_part_of_it_that_nobody_can_chan
         assert found.tensors["w"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("aggregation", "copied"), [("mean", False), ("median", True)])
-def test_updates_that_are_kept_for_all_clients_do_not_hold_payloads(aggregation: str, copied: bool) -> None:
-    federation = tiny.federation(tiny.experiment(server={"aggregation": aggregation}), fleet=Recording)
+@pytest.mark.parametrize(
+    ("changes", "copied"),
+    [({}, False), ({"server": {"aggregation": "median"}}, True), ({"uplink": [{"clip": {"norm": 1.0}}]}, True)],
+)
+def test_updates_that_are_kept_or_restored_do_not_hold_payloads(changes: Any, copied: bool) -> None:
+    federation = tiny.federation(tiny.experiment(**changes), fleet=Recording)
     list(federation.run())
     payload = federation.fleet.received[0].payload
     update = federation.decoder.update(payload, 0, federation.flat, 1)
