@@ -1,6 +1,7 @@
 """A real MLflow server, for tests."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -8,16 +9,18 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    assert isinstance(port, int)
-    return port
+    """A port that nothing listens on, and that the system gives to no other process before it is used: these are from
+    32768 on, and Ray's workers take some up to 19999."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
