@@ -29,15 +29,15 @@ def grouped(
     slowest, largest = max(seconds.values(), default=math.inf), max(bytes_up.values(), default=size)
     share = math.ceil(len(stacks) / CALLS)
     calls: list[list[list[int]]] = []
-    took, size = 0.0, 0
+    took, sent = 0.0, 0
     for members in stacks:
         more_s = sum(seconds.get(client, slowest) for client in members)
         more = sum(bytes_up.get(client, largest) for client in members)
         short = bool(calls) and (took + more_s <= SECONDS or len(calls[-1]) < share)
-        if short and size + more <= BYTES:
+        if short and sent + more <= BYTES:
             calls[-1].append(members)
-            took, size = took + more_s, size + more
+            took, sent = took + more_s, sent + more
         else:
             calls.append([members])
-            took, size = more_s, more
+            took, sent = more_s, more
     return calls

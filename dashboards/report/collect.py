@@ -91,6 +91,10 @@ class Row:
         values = list(self.by_seed(name).values())
         return Spread.of(values) if values else None
 
+    def complete(self, name: str) -> bool:
+        """Whether every seed has a finite value of a metric or cost: else the mean of the others would be biased."""
+        return len(self.by_seed(name)) == len(self.samples)
+
     @property
     def ended(self) -> int:
         """The number of seeds that have values."""

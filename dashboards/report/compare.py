@@ -48,7 +48,7 @@ def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:
 
     Rows with a failed or missing seed are no candidates: their means would be biased.
     """
-    whole = [(row, found) for row in rows if (found := row.spread(of.name)) and found.count == len(row.samples)]
+    whole = [(row, found) for row in rows if (found := row.spread(of.name)) and row.complete(of.name)]
     if not of.ranked or len(whole) < 2:
         return []
     first = (min if of.unit.less else max)(found.mean for _, found in whole)
@@ -100,7 +100,7 @@ def findings(sweep: Sweep) -> list[str]:
     if of_validation(sweep.metric) and (test := winner.spread(of_texts)):
         said.append(f"On test texts it has {of_texts} {told(test, measure(of_texts))}.")
     apart = {one.row.id: one for one in paired(sweep.rows, winner, of)}
-    rivals = [row for row in others if not row.baseline and not _lacks_a_seed(row, of)]
+    rivals = [row for row in others if not row.baseline and row.complete(of.name)]
     named = [*rivals[:1], *[row for row in others if row.baseline]]
     leads = [apart[row.id] for row in named if row.id in apart]
     spread_out = next((one for one in leads if one.difference.error is not None and one.difference.mean), None)
@@ -110,11 +110,6 @@ def findings(sweep: Sweep) -> list[str]:
     elif others and max(one.seeds for one in apart.values()) < 2:
         said.append("One seed: no spread is known and nothing can be tested.")
     return said
-
-
-def _lacks_a_seed(row: Row, of: Measure) -> bool:
-    found = row.spread(of.name)
-    return found is None or found.count < len(row.samples)
 
 
 def told(found: Spread, of: Measure) -> str:

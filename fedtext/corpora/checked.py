@@ -1,4 +1,4 @@
-"""What a corpus has to be before it is encoded. Those of plug-ins can be anything."""
+"""Checks of a corpus before it is encoded. Those of plug-ins can be anything."""
 
 from collections import Counter
 

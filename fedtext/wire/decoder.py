@@ -67,8 +67,8 @@ class Decoder:
         Raises:
             ValueError: It is not a payload of the tensors that are expected.
         """
-        # What is added up at once needs no copy, which of a large payload takes longer than the sum. What is kept for
-        # all clients would hold their payloads, in Ray's object store; a mechanism may write into what it restores.
+        # An update that is added up at once needs no copy, which of a large one takes longer than the sum. Those that
+        # are kept would hold their payloads in Ray's object store, and mechanisms may write into what they restore.
         copied = bool(self.experiment.uplink) or not self.experiment.sums
         given = self.shapes(round_, client), self._kind, self.experiment.own_rows
         update = encoding.decode(payload, client, *given, copied)

@@ -10,22 +10,18 @@ import pytest
 from scipy import stats
 
 from dashboards.paired import holm
-from dashboards.report.collect import Row, Sample, Sweep, costs, told
-from dashboards.report.compare import best_rows, findings, measures, paired
+from dashboards.report.collect import Row, Sample, costs, told
+from dashboards.report.compare import best_rows, findings, paired
 from dashboards.report.contents import curve, differences, effects, points, results
 from dashboards.report.measures import measure
 from dashboards.report.tables import Field, Table, as_csv, as_latex, as_markdown
-from dashboards.trial import Outcome
-from fedtext.config.files import validate
 from fedtext.errors import UserError
-from fedtext.records import RoundRecord
 from sweeps.folder import RunFolder
 from sweeps.places import PLAN
 from sweeps.report import report
 from tests.commands import Forked
 from tests.loops import nonempty
 from tests.reported import BASE, PRIVATE, read, records, trained
-from tune_spaces.cases import cases
 
 
 @pytest.fixture(scope="module")
@@ -313,41 +309,3 @@ def test_the_command_writes_the_tables_and_refuses_what_is_no_run(home: Path) ->
     done = Forked(home, "report").wait()
     assert done.returncode == 2
     assert "the following arguments are required: SWEEP" in done.stderr
-
-
-def compared(mode: str, values: list[float], keys: list[float]) -> Sweep:
-    """A sweep of FedProx whose trials ended with these values of Ag_val and Ag."""
-    content = {
-        "name": "x",
-        "corpus": {"name": "demo", "validation": 0.2},
-        "model": "bag",
-        "method": "fedprox",
-        "training": {"rounds": 1},
-        "space": {"method.mu": {"grid": keys}},
-        "tune": {"metric": "Ag_val", "mode": mode},
-    }
-    experiment = validate(content)
-    made = cases(content, experiment, "x")
-    ended = (Outcome("finished", (RoundRecord(1, 0.0, {"Ag_val": value, "Ag": value}),)) for value in values)
-    return Sweep("x", experiment, made, dict(zip((case.id for case in made), ended, strict=True)), {})
-
-
-def test_the_direction_of_the_metric_is_that_of_the_search() -> None:
-    least = compared("min", [0.9, 0.2], [0.0, 0.1])
-    assert findings(least)[0].startswith("fedprox mu=0.1 has the lowest Ag_val of the space: 20.0 %")
-    assert "ahead of fedprox mu=0" in " ".join(findings(least))
-    marked = {of.name: [row.label for row in best_rows(least.rows, of)] for of in measures(least)}
-    assert marked["Ag_val"] == ["fedprox mu=0.1"]
-    assert marked["Ag"] == ["fedprox mu=0"], "the search says nothing of it"
-    most = compared("max", [0.9, 0.2], [0.0, 0.1])
-    assert findings(most)[0].startswith("fedprox mu=0 has the highest Ag_val of the space: 90.0 %")
-
-
-def test_values_of_a_key_that_agree_in_the_digits_shown_have_lines_of_their_own() -> None:
-    close = effects(compared("max", [0.9, 0.2, 0.5], [0.012341, 0.012344, 0.5]))
-    assert close is not None
-    lines = [tuple(field.text for field in row[1:4]) for row in close.rows]
-    assert lines == [("0.01234", "1", "90.0"), ("0.012344", "1", "20.0"), ("0.5", "1", "50.0")]
-    also = effects(compared("max", [0.9, 0.2], [0.12345678, 0.1235]))
-    assert also is not None
-    assert [row[1].text for row in also.rows] == ["0.1235", "0.1235 (1)"]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from mlflow.exceptions import MlflowException
 
 from dashboards.groups import Group, metrics_of
 from dashboards.mirror import Description, Mirror
@@ -300,61 +299,3 @@ def test_curves_of_fine_tuning_have_steps_of_their_own_and_hide_no_round(tmp_pat
     later.open_trial(case)
     later.deliver(case.id, rows(3))
     assert steps(client, run, "loss") == [1, 2, 3], "steps 2 and 3 were not of rounds"
-
-
-def of_length(rounds: int) -> Planned:
-    case = kteps(1, 0.01)
-    training = case.experiment.training.model_copy(update={"rounds": rounds})
-    return replace(case, experiment=case.experiment.model_copy(update={"training": training}))
-
-
-def recorded(store: Store, folder: Path, case: Planned, sweep: bool = False) -> None:
-    """Record a trial from its start to its end, or go on with it."""
-    tracker = Tracker(store, folder, case.experiment, sweep=sweep)
-    tracker.open()
-    tracker.open_trial(case)
-    tracker.deliver(case.id, rows(case.experiment.training.rounds))
-    tracker.close_trial(case.id, "FINISHED")
-    tracker.close()
-
-
-def test_a_run_that_is_made_longer_has_its_present_rounds_as_a_tag_and_in_its_file(
-    tmp_path: Path, store: Store
-) -> None:
-    """MLflow's parameters cannot change."""
-    folder, case = tmp_path / "runs/alone", of_length(3)
-    for rounds in (2, 3):
-        recorded(store, folder, of_length(rounds))
-    run = store.client().get_run(run_id(folder / case.id))
-    assert (run.data.params["training.rounds"], run.data.tags["training.rounds"]) == ("2", "3")
-    assert "method.lambda1" not in run.data.tags, "it has not changed"
-    kept = store.client().download_artifacts(run.info.run_id, "experiment.yaml", str(tmp_path))
-    assert yaml.safe_load(Path(kept).read_text())["training"]["rounds"] == 3
-
-
-def test_what_has_changed_arrives_however_late(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store is away while the run is made longer, and another process delivers it."""
-    folder = tmp_path / "runs/alone"
-    recorded(store, folder, of_length(2))
-    with monkeypatch.context() as away:
-        away.setattr("dashboards.mirror.Mirror.deliver_records", unreachable)
-        recorded(store, folder, of_length(3))
-    tracker = Tracker(store, folder, of_length(3).experiment, sweep=False)
-    tracker.open()
-    tracker.settle(of_length(3), rows(3), "FINISHED")
-    tracker.close()
-    run = store.client().get_run(run_id(folder / kteps(1, 0.01).id))
-    assert (run.data.params["training.rounds"], run.data.tags["training.rounds"]) == ("2", "3")
-
-
-def unreachable(*_: object) -> None:
-    raise MlflowException("away")
-
-
-def test_a_trial_of_a_sweep_that_has_a_default_now_has_it_as_a_tag(tmp_path: Path, store: Store) -> None:
-    """Its tags leave defaults out, but the former value would stay."""
-    folder, default = tmp_path / "runs/several", experiment(training={}).training.rounds
-    for rounds in (2, default):
-        recorded(store, folder, of_length(rounds), sweep=True)
-    run = store.client().get_run(run_id(folder / kteps(1, 0.01).id))
-    assert run.data.tags["training.rounds"] == str(default)
