@@ -17,12 +17,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from fedtext.models.adapters import A, Adapter, LoRA
-from fedtext.models.native_products import Packed, in_c, product, write_product
+from fedtext.models.native_linear import Factors, LinearInC
+from fedtext.models.native_products import Packed, in_c
 
 Made = TypeVar("Made")
 # The linear layers of each architecture, as the last parts of their names.
@@ -74,7 +73,7 @@ class FrozenLinear(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         if in_c(inputs):
-            return self._in_c(inputs)
+            return self._in_c(inputs, None)
         device, single = inputs.device.type, inputs.dtype != torch.float64 and self.weight.dtype == torch.float32
         if not (single and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return linear(inputs, self.weight, self.bias)
@@ -89,8 +88,9 @@ class FrozenLinear(nn.Module):
         super()._apply(fn, recurse)
         return self
 
-    def _in_c(self, inputs: Tensor, a_RI: Tensor | None = None, b_OR: Tensor | None = None, scale: float = 0) -> Tensor:
-        found: Tensor = _Product.apply(inputs.flatten(0, -2), a_RI, b_OR, self, scale)
+    def _in_c(self, inputs: Tensor, factors: Factors | None) -> Tensor:
+        given = (None, None, 0.0) if factors is None else (factors.a_RI, factors.b_OR, factors.scale)
+        found: Tensor = LinearInC.apply(inputs.flatten(0, -2), *given, self)
         return found.unflatten(0, inputs.shape[:-1])
 
     def packed(self) -> Packed:
@@ -129,48 +129,18 @@ class LoRALinear(FrozenLinear):
         self.lora_B = nn.Parameter(torch.zeros(base.out_features, config.rank))
         self.lora_residual = nn.Parameter(torch.zeros_like(base.weight)) if config.residual else None
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is nothing beside the weight but the product of the factors."""
+        return self.lora_residual is None and not (self.training and self.dropout.p > 0)
+
     def forward(self, inputs: Tensor) -> Tensor:
-        dropped = self.training and self.dropout.p > 0
-        if in_c(inputs) and not dropped and self.lora_residual is None:
-            return self._in_c(inputs, self.lora_A, self.lora_B, self.scale)
+        if in_c(inputs) and self.alone:
+            return self._in_c(inputs, Factors(self.lora_A, self.lora_B, self.scale))
         beside = linear(linear(self.dropout(inputs), self.lora_A), self.lora_B)
         if self.lora_residual is not None:
             beside = beside + linear(inputs, self.lora_residual)
         return super().forward(inputs) + self.scale * beside
-
-
-class _Product(Function):
-    """The outputs of a frozen layer, with both factors of an adapter or without, in C.
-
-    All products of one direction are added up in one matrix.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, inputs_SI: Tensor, a_RI: Tensor | None, b_OR: Tensor | None, layer: FrozenLinear, scale: float
-    ) -> Tensor:
-        outputs_SO = product(inputs_SI, layer.packed(), layer.bias)
-        ctx.scale, between_SR = scale, None
-        if a_RI is not None and b_OR is not None:
-            between_SR = product(inputs_SI, a_RI.t()).mul_(scale)
-            write_product(outputs_SO, outputs_SO, between_SR, b_OR.t())
-        ctx.save_for_backward(inputs_SI if ctx.needs_input_grad[1] else None, a_RI, b_OR, between_SR, layer.weight)
-        return outputs_SO
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
-        inputs_SI, a_RI, b_OR, between_SR, weight_OI = ctx.saved_tensors
-        grad_inputs_SI = grad_a_RI = grad_b_OR = None
-        if ctx.needs_input_grad[0]:
-            grad_inputs_SI = product(grad_SO, weight_OI)
-        if b_OR is not None:
-            grad_between_SR = product(grad_SO, b_OR).mul_(ctx.scale)
-            if grad_inputs_SI is not None:
-                write_product(grad_inputs_SI, grad_inputs_SI, grad_between_SR, a_RI)
-            grad_a_RI = product(grad_between_SR.t(), inputs_SI) if ctx.needs_input_grad[1] else None
-            grad_b_OR = product(grad_SO.t(), between_SR) if ctx.needs_input_grad[2] else None
-        return grad_inputs_SI, grad_a_RI, grad_b_OR, None, None
 
 
 def adapt(encoder: nn.Module, architecture: str, blocks: nn.ModuleList, config: Adapter) -> None:
@@ -240,6 +210,13 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
     made = nn.Linear(weight.shape[0], weight.shape[1], device="meta")
     made.weight, made.bias = nn.Parameter(weight.detach().t().contiguous()), nn.Parameter(bias.detach().clone())
     return made
+
+
+def linear_of(block: nn.Module, architecture: str, key: str) -> FrozenLinear:
+    """Return a layer of an adapted block by its key."""
+    layer = block.get_submodule(_MODULES[architecture][key])
+    assert isinstance(layer, FrozenLinear)
+    return layer
 
 
 def _kind(path: str, architecture: str) -> str:

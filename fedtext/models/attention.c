@@ -9,9 +9,9 @@
 
 #include <stdint.h>
 
+#include "draws.h"
 #include "exponential.h"
-
-#define SUMS 16 /* partial sums of a row: as many for any width of vectors, so that results do not depend on it */
+#include "sums.h"
 
 typedef struct {
     place texts, heads, width, causal;
@@ -39,21 +39,6 @@ static place panels(const layout *all) {
 /* The elements of memory that `attend`, with one matrix of weights, and `attend_back`, with three, need. */
 place attention_memory(const layout *all, place matrices) {
     return panels(all) + matrices * longest(all) * row_size(longest(all));
-}
-
-/* The sum of `part`, which is changed. */
-INLINE real sum_of(real *part) {
-    for (int half = SUMS / 2; half; half /= 2)
-        for (int lane = 0; lane < half; lane++) part[lane] += part[lane + half];
-    return part[0];
-}
-
-/* The sum of products; `count` is a multiple of SUMS. */
-static real total(const real *values, const real *factors, place count) {
-    real part[SUMS] = {0};
-    for (place i = 0; i < count; i += SUMS)
-        for (int lane = 0; lane < SUMS; lane++) part[lane] += values[i + lane] * factors[i + lane];
-    return sum_of(part);
 }
 
 /* softmax of the first `count` numbers times `scale`; those up to `end` become 0. */
@@ -119,7 +104,7 @@ void attend(const layout *all, const real *query, const real *key, const real *v
     }
 }
 
-/* Add the gradients of queries, keys and values. */
+/* The gradients of queries, keys and values. */
 void attend_back(const layout *all, const real *query, const real *key, const real *value, const real *grad,
                  real *memory, real *grad_query, real *grad_key, real *grad_value) {
     place pitch = all->heads * all->width, width = all->width, size = longest(all) * row_size(longest(all));
@@ -138,13 +123,21 @@ void attend_back(const layout *all, const real *query, const real *key, const re
                 drop(all, tokens, kept, weights, dropped);
                 used = dropped, kept += tokens * tokens;
             }
-            add_product(tokens, tokens, width, used, 1, padded, grad + at, pitch, 1, memory, grad_value + at, pitch);
+            write_product(0, 0, tokens, tokens, width, used, 1, padded, grad + at, pitch, 1, memory, grad_value + at, pitch);
             for (place row = 0; row < tokens; row++) { /* of softmax */
                 real *of = grads + row * padded, *weight = weights + row * padded, mean = total(of, weight, padded);
                 for (place i = 0; i < padded; i++) of[i] = weight[i] * (of[i] - mean) * (real)all->scale;
             }
-            add_product(tokens, tokens, width, grads, padded, 1, key + at, pitch, 1, memory, grad_query + at, pitch);
-            add_product(tokens, tokens, width, grads, 1, padded, query + at, pitch, 1, memory, grad_key + at, pitch);
+            write_product(0, 0, tokens, tokens, width, grads, padded, 1, key + at, pitch, 1, memory, grad_query + at, pitch);
+            write_product(0, 0, tokens, tokens, width, grads, 1, padded, query + at, pitch, 1, memory, grad_key + at, pitch);
         }
+    }
+}
+
+/* 1 where a draw is at least `limit` of 2^32, else 0. */
+void draw_kept(place count, uint64_t key, uint32_t limit, uint8_t *kept) {
+    for (place i = 0; i < count; i += LANES) {
+        drawn bits = draw(i, key);
+        for (place lane = 0; lane < LANES && i + lane < count; lane++) kept[i + lane] = bits[lane] >= limit;
     }
 }

@@ -32,6 +32,7 @@ from fedtext.models.checkpointed import (
 )
 from fedtext.models.fixed import Fixed, storable
 from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
+from fedtext.models.native_block import into_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
@@ -118,6 +119,7 @@ class CausalNetwork(LanguageModel):
         self.fixed: Fixed | None = None
         if config.adapter:
             adapt(self.decoder, network.config.model_type, network.h, config.adapter)
+            into_c(network.h, network.config)
             if first := config.adapter.fixed(len(network.h)):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb)
         self.run = network.forward  # not the network itself, which would change the names of parameters

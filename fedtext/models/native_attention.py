@@ -4,6 +4,7 @@ Legend: B texts, S tokens of all texts, L of one text, N heads, A width of a hea
 """
 
 import ctypes
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,41 +29,70 @@ class _Layout(ctypes.Structure):
     ]
 
 
+@dataclass(frozen=True)
+class Attention:
+    """softmax(scale Q K^T) V within each text, for each head.
+
+    Args:
+        starts: Index of each text's first token, and at the end S; int64.
+        heads: N.
+        scale: Factor of the products of queries and keys; positive.
+        dropout: Rate of dropout on the weights.
+        causal: Whether a token attends only to itself and to those before it.
+        kept: The weights that dropout leaves, as ``kept_weights`` draws them; None: all.
+    """
+
+    starts: Tensor
+    heads: int
+    scale: float
+    dropout: float
+    causal: bool
+    kept: Tensor | None
+
+    @classmethod
+    def drawn(cls, starts: Tensor, heads: int, scale: float, dropout: float, causal: bool) -> "Attention":
+        """Draw the weights that dropout leaves."""
+        kept = kept_weights(starts, heads, dropout) if dropout else None
+        return cls(starts, heads, scale, dropout, causal, kept)
+
+    def outputs(self, query_SD: Tensor, key_SD: Tensor, value_SD: Tensor) -> Tensor:
+        """Return the outputs, shape (S, D). All arguments are contiguous."""
+        output_SD, layout = torch.empty_like(query_SD), self._layout(query_SD.shape[1])
+        memory, library = _memory(layout, output_SD, 1)
+        library.attend(ctypes.byref(layout), *map(address, (query_SD, key_SD, value_SD, memory, output_SD)))
+        return output_SD
+
+    def gradients(
+        self, query_SD: Tensor, key_SD: Tensor, value_SD: Tensor, grad_SD: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the gradients of the queries, keys and values. All arguments are contiguous."""
+        query, key, value = grad_SD.new_empty(3, *grad_SD.shape).unbind()
+        layout = self._layout(grad_SD.shape[1])
+        memory, library = _memory(layout, grad_SD, 3)
+        tensors = query_SD, key_SD, value_SD, grad_SD, memory, query, key, value
+        library.attend_back(ctypes.byref(layout), *map(address, tensors))
+        return query, key, value
+
+    def _layout(self, width: int) -> _Layout:
+        given = len(self.starts) - 1, self.heads, width // self.heads, self.causal
+        share = 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
+        return _Layout(*given, self.starts.data_ptr(), address(self.kept), self.scale, share)
+
+
 class NativeAttention(Function):
-    """softmax(scale Q K^T) V within each text, for each head; arguments as in ``attend``."""
+    """``Attention`` with its gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query_SD: Tensor,
-        key_SD: Tensor,
-        value_SD: Tensor,
-        starts: Tensor,
-        heads: int,
-        scale: float,
-        dropout: float,
-        causal: bool,
-    ) -> Tensor:
+    def forward(ctx: Any, query_SD: Tensor, key_SD: Tensor, value_SD: Tensor, attention: Attention) -> Tensor:
         parts = [part.contiguous() for part in (query_SD, key_SD, value_SD)]
-        kept = kept_weights(starts, heads, dropout) if dropout else None
-        given = len(starts) - 1, heads, query_SD.shape[1] // heads, causal, starts.data_ptr(), address(kept)
-        ctx.layout = _Layout(*given, scale, 1 / (1 - dropout) if dropout < 1 else 0.0)
-        ctx.alive = starts, kept  # the layout has their addresses
+        ctx.attention = attention
         ctx.save_for_backward(*parts)
-        output_SD = torch.empty_like(parts[0])
-        memory, library = _memory(ctx.layout, output_SD, 1)
-        library.attend(ctypes.byref(ctx.layout), *map(address, (*parts, memory, output_SD)))
-        return output_SD
+        return attention.outputs(*parts)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor | None, ...]:
-        parts = ctx.saved_tensors
-        grads = grad_SD.new_zeros(3, *grad_SD.shape).unbind()
-        memory, library = _memory(ctx.layout, grad_SD, 3)
-        tensors = *parts, grad_SD.contiguous(), memory, *grads
-        library.attend_back(ctypes.byref(ctx.layout), *map(address, tensors))
-        return *grads, None, None, None, None, None
+        return *ctx.attention.gradients(*ctx.saved_tensors, grad_SD.contiguous()), None
 
 
 def attend(
@@ -79,11 +109,7 @@ def attend(
 
     Args:
         query_SD, key_SD, value_SD: Of all texts' tokens, text by text. The columns of a head are next to each other.
-        starts: Index of each text's first token, and at the end S; int64.
-        heads: N.
-        scale: Factor of the products of queries and keys; positive.
-        dropout: Rate of dropout on the weights.
-        causal: Whether a token attends only to itself and to those before it.
+        starts, heads, scale, dropout, causal: As in ``Attention``.
 
     Returns:
         The outputs, shape (S, D). They have first derivatives only.
@@ -91,7 +117,8 @@ def attend(
     assert query_SD.dtype in BITS
     assert scale > 0
     assert starts.dtype == torch.int64
-    found: Tensor = NativeAttention.apply(query_SD, key_SD, value_SD, starts, heads, scale, dropout, causal)
+    attention = Attention.drawn(starts, heads, scale, dropout, causal)
+    found: Tensor = NativeAttention.apply(query_SD, key_SD, value_SD, attention)
     return found
 
 
@@ -101,7 +128,14 @@ def kept_weights(starts: Tensor, heads: int, dropout: float) -> Tensor:
     Args:
         starts, heads, dropout: As in ``attend``.
     """
-    return torch.rand(heads * int((starts.diff() ** 2).sum())).ge_(dropout).to(torch.uint8)
+    kept = torch.empty(heads * int((starts.diff() ** 2).sum()), dtype=torch.uint8)
+    _library(torch.float32).draw_kept(len(kept), *choice(dropout), kept.data_ptr())
+    return kept
+
+
+def choice(dropout: float) -> tuple[int, int]:
+    """Draw what dropout leaves: a key of 64 bits, and the least draw of 32 bits that is left (models/draws.h)."""
+    return int(torch.randint(2**63 - 1, ())), min(round(dropout * 2**32), 2**32 - 1)
 
 
 def _memory(layout: _Layout, like: Tensor, matrices: int) -> tuple[Tensor, ctypes.CDLL]:
@@ -115,4 +149,5 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     library.attention_memory.argtypes, library.attention_memory.restype = [pointer, place], place
     library.attend.argtypes, library.attend_back.argtypes = [pointer] * 6, [pointer] * 9
+    library.draw_kept.argtypes = [place, ctypes.c_uint64, ctypes.c_uint32, pointer]
     return library

@@ -52,7 +52,7 @@ def product(left_MK: Tensor, right_KN: Tensor | Packed, addend: Tensor | None = 
         addend: A row for all rows of the product, shape (N,); None: zeros.
     """
     columns = right_KN.columns if isinstance(right_KN, Packed) else right_KN.shape[1]
-    sums_MN = left_MK.new_empty(len(left_MK), columns)
+    sums_MN = left_MK.new_empty(left_MK.shape[0], columns)
     write_product(sums_MN, addend, left_MK, right_KN)
     return sums_MN
 
@@ -78,8 +78,9 @@ def write_product(sums_MN: Tensor, addend: Tensor | None, left_MK: Tensor, right
     if isinstance(right_KN, Packed):
         library.packed_product(*given, right.data_ptr(), sums_MN.data_ptr())
         return
-    memory = sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
-    library.product(*given, right.data_ptr(), *right.stride(), memory.data_ptr(), sums_MN.data_ptr())
+    there = right.stride(1) == 1 and right.stride(0) and columns % WIDEST == 0  # it is read where it is
+    memory = None if there else sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
+    library.product(*given, right.data_ptr(), *right.stride(), address(memory), sums_MN.data_ptr())
 
 
 @contextmanager

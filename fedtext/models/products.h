@@ -3,6 +3,8 @@
    Each element of a product is summed in ascending order, whatever tile it falls into: it does not depend on the other
    rows and columns. */
 
+#pragma once
+
 #include <string.h>
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>

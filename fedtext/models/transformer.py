@@ -31,6 +31,7 @@ from fedtext.models.checkpointed import (
     settings,
 )
 from fedtext.models.fixed import Fixed, blocks_of, storable
+from fedtext.models.native_block import into_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
@@ -128,6 +129,7 @@ class TransformerEncoder(nn.Module):
         if config.adapter:
             blocks, lora = blocks_of(network), config.adapter.lora
             adapt(self, architecture, blocks, config.adapter)
+            into_c(blocks, network.config)
             if lora and lora.checkpoint and weights:
                 adapter_files.load(self, lora, _LAYERS[architecture])
             if first := config.adapter.fixed(len(blocks)):

@@ -26,6 +26,8 @@ VERSIONS = {
     "stacked": 1,  # stacks with engine native: a recurrent classifier's step is computed in C
     # Transformers with engine native in bfloat16: products have rows of zeros at the end, for which dropout draws too.
     "filled": 1,
+    # Transformers with engine native: the draws of dropout, and blocks with an adapter, are computed in C.
+    "blocks": 1,
 }
 
 # The results of a run depend on these parts of an experiment only.
@@ -185,6 +187,7 @@ def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
         "causal": experiment.model.name == "causal",
         "stacked": native and stack > 1,
         "filled": native and getattr(experiment.model, "precision", "float32") == "bfloat16",
+        "blocks": native and experiment.model.name in ("transformer", "causal"),
     }
 
 

@@ -55,7 +55,7 @@ def test_an_adapted_layer_and_its_gradients_are_torchs(keys: dict[str, Any], fur
         with products_in_c(in_c):
             outputs = made(inputs)
         found.append((outputs, *torch.autograd.grad(outputs.sin().sum(), wanted)))
-        assert ("_Product" in str(outputs.grad_fn.next_functions)) == (
+        assert ("LinearInC" in str(outputs.grad_fn.next_functions)) == (
             in_c and not keys.keys() & {"residual", "dropout"}
         )
     for got, want in nonempty(zip(*found, strict=True)):

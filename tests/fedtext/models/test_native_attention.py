@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fedtext.methods import FedAvg
-from fedtext.models import unpadded
+from fedtext.models import native_block, unpadded
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.native_attention import attend, kept_weights
@@ -215,8 +215,9 @@ def test_a_causal_model_and_its_gradients_are_the_references(adapter: Any) -> No
 @pytest.mark.parametrize("adapter", [ADAPTERS[0], ADAPTERS[2], ADAPTERS[3]], ids=str)
 @pytest.mark.parametrize("made", [classifier, causal_model])
 def test_rows_that_are_added_change_nothing(made: Any, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are for bfloat16, whose rounding would hide their effect."""
+    """They are for bfloat16, whose rounding would hide their effect, and in which blocks are not computed in C."""
     monkeypatch.setattr(unpadded, "_in_bfloat16", lambda: True)
+    monkeypatch.setattr(native_block, "in_c", lambda inputs: False)
     counts, run = [], unpadded.attend
 
     def attend(query_SD: Tensor, *more: Any) -> Tensor:

@@ -226,7 +226,8 @@ def test_what_is_computed_as_before_has_the_name_of_before() -> None:
         ({"training": tiny.TRAINING | {"stack": 1}}, "native", False),
         ({"model": SCRATCH | {"precision": "bfloat16"}}, "native", True),
         ({"model": SCRATCH | {"precision": "bfloat16"}}, "reference", False),
-        ({"model": SCRATCH}, "native", False),
+        ({"model": SCRATCH}, "native", True),
+        ({"model": SCRATCH}, "reference", False),
     ],
 )
 def test_what_is_computed_in_another_way_has_another_name(
@@ -235,7 +236,7 @@ def test_what_is_computed_in_another_way_has_another_name(
     training = changes.get("training", tiny.TRAINING) | {"engine": engine}
     made, names = tiny.experiment(**(changes | {"training": training})), set()
     for version in (1, 2):
-        for way in ("stacked", "filled"):
+        for way in ("stacked", "filled", "blocks"):
             monkeypatch.setitem(VERSIONS, way, version)
         names.add(fingerprint(made, "content", 2))
     assert len(names) == 1 + marked

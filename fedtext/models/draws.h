@@ -1,0 +1,19 @@
+/* Pseudo-random choices for dropout: each depends on its place and a key alone. */
+
+#include "products.h"
+
+typedef uint32_t drawn __attribute__((vector_size(4 * LANES)));
+typedef int32_t chosen __attribute__((vector_size(4 * LANES)));
+
+INLINE drawn mixed(drawn bits) {
+    bits = (bits ^ bits >> 16) * 0x7feb352du;
+    bits = (bits ^ bits >> 15) * 0x846ca68bu;
+    return bits ^ bits >> 16;
+}
+
+/* The 32 bits of so many places from the first one on: the place and the key, mixed twice (C. Wellons' function). */
+INLINE drawn draw(place first, uint64_t key) {
+    drawn places;
+    for (int lane = 0; lane < LANES; lane++) places[lane] = (uint32_t)(first + lane);
+    return mixed(mixed(places ^ (uint32_t)key) + (uint32_t)(key >> 32));
+}

@@ -1,0 +1,282 @@
+"""Blocks of transformers in C: what is between their products, whole blocks with dropout, and what they keep."""
+
+import copy
+import gc
+import os
+import pickle
+import platform
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import gelu, layer_norm
+
+from fedtext.models import native_block
+from fedtext.models.adapters import Adapter
+from fedtext.models.batch import Batch
+from fedtext.models.causal import CausalLanguageModel
+from fedtext.models.checkpointed import layers
+from fedtext.models.native_attention import choice
+from fedtext.models.native_block import NativeBlock, add_dropped, into_c
+from fedtext.models.native_products import products_in_c
+from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
+from fedtext.models.unpadded import Places, implementation
+from fedtext.runtime.compiled import address, compile_problem
+from tests.checkpoints import SCRATCH
+from tests.loops import nonempty
+
+pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
+
+EVERY = ["query", "key", "value", "output", "up", "down"]
+LENGTHS = np.array([3, 1, 5])
+GPT = {"name": "causal", "embedding": {"dim": 12}, "layers": 1, "heads": 2, "positions": 40}
+
+
+def active(kind: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """GELU and its derivative in C."""
+    outputs, grads, library = torch.empty_like(inputs), torch.ones_like(inputs), native_block._library(inputs.dtype)
+    library.gelu(kind, inputs.numel(), address(inputs), address(outputs))
+    library.gelu_back(kind, inputs.numel(), address(inputs), address(grads))
+    return outputs, grads
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_gelu_and_its_derivative_are_torchs(kind: int) -> None:
+    """In 32 bits they are as near to the exact ones as torch's own."""
+    approximate = ("none", "tanh")[kind]
+    exact = torch.cat([torch.linspace(-15, 15, 20_001), torch.tensor([-60.0, 60.0, 0.0])]).double().requires_grad_()
+    wanted = gelu(exact, approximate=approximate)
+    slopes = torch.autograd.grad(wanted.sum(), exact)[0]
+    for dtype, bound in nonempty([(torch.float64, 1e-13), (torch.float32, 5e-7)]):
+        got, slope = active(kind, exact.detach().to(dtype))
+        assert torch.allclose(got.double(), wanted, rtol=bound, atol=bound)
+        assert torch.allclose(slope.double(), slopes, rtol=bound, atol=bound)
+    assert torch.stack(active(kind, torch.tensor([torch.nan, 1.0]))).isnan().tolist() == [[True, False]] * 2
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 37])
+def test_layer_norm_and_its_gradient_are_torchs(width: int) -> None:
+    torch.manual_seed(width)
+    module = nn.LayerNorm(width, eps=1e-3).double()
+    nn.init.normal_(module.weight)
+    nn.init.normal_(module.bias)
+    inputs, grad = (torch.randn(4, width, dtype=torch.float64) for _ in range(2))
+    inputs.requires_grad_()
+    wanted = layer_norm(inputs, (width,), module.weight, module.bias, 1e-3)
+    got, norm = native_block._Norm.of(module, inputs.detach())
+    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
+    slopes = torch.autograd.grad(wanted, inputs, grad)[0]
+    assert torch.allclose(norm.back(grad.clone()), slopes, rtol=0, atol=1e-12)
+
+
+def test_dropout_leaves_its_share_and_depends_on_place_and_key() -> None:
+    torch.manual_seed(3)
+    values, first, second = torch.ones(1000, 37), choice(0.25), choice(0.25)
+    dropped, other = add_dropped(values, 0.25, first), add_dropped(values, 0.25, second)
+    assert sorted(set(dropped.flatten().tolist())) == pytest.approx([0, 4 / 3])
+    kept, others = dropped > 0, other > 0
+    for share, expected in nonempty(
+        [
+            (kept, 0.75),
+            (kept & others, 0.75**2),
+            (kept[:, 1:] & kept[:, :-1], 0.75**2),
+            (kept[1:] & kept[:-1], 0.75**2),
+        ]
+    ):
+        assert share.double().mean() == pytest.approx(expected, abs=0.01)
+    assert torch.equal(add_dropped(values[:5], 0.25, first), dropped[:5]), "the others do not matter"
+    start = torch.randn(1000, 37)
+    assert torch.allclose(add_dropped(values, 0.25, first, start), start + dropped)
+
+
+def block(
+    architecture: str,
+    dropout: float = 0.0,
+    modules: list[str] | None = None,
+    residual: bool = False,
+    lora_dropout: float = 0.0,
+) -> NativeBlock:
+    """Make a block of width 12 in float64.
+
+    Args:
+        architecture: Its architecture.
+        dropout: All its rates.
+        modules: The adapted layers; None: all.
+        residual, lora_dropout: Of the adapter.
+    """
+    lora = {"rank": 2, "modules": modules or EVERY, "residual": residual, "dropout": lora_dropout}
+    adapter = {"lora": lora}
+    torch.manual_seed(2)
+    if architecture == "gpt2":
+        made: Any = CausalLanguageModel.model_validate(GPT | {"dropout": dropout, "adapter": adapter})
+        found = made.build(9, nn.Embedding(9, 12), weights=True).decoder["h"][0]
+    else:
+        sizes = {"architecture": architecture, "embedding": {"dim": 12}, "layers": 1, "dropout": dropout}
+        found = TransformerEncoder(TransformerClassifier.model_validate(SCRATCH | sizes | {"adapter": adapter}))
+        found = found.layers.layer[0]
+    assert isinstance(found, NativeBlock)
+    for tensor in found.state_dict().values():
+        nn.init.normal_(tensor, std=0.5)
+    return found.double()
+
+
+def in_c(outputs: Tensor) -> bool:
+    """Whether they come from a part in C."""
+    unsqueezed = outputs.grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+    return "_SumBackward" in str(unsqueezed.next_functions)  # type: ignore[union-attr]
+
+
+def run(made: nn.Module, inputs_SD: Tensor, native: bool = True) -> Tensor:
+    places = Places.of(LENGTHS, 5, inputs_SD.device, in_c=True)
+    torch.manual_seed(7)
+    with products_in_c(native):
+        found: Tensor = made(inputs_SD[None], places=places)[0]
+    return found
+
+
+def inputs(requires_grad: bool = True) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(9, 12, dtype=torch.float64, generator=generator).requires_grad_(requires_grad)
+
+
+@pytest.mark.parametrize("further", [True, False], ids=["", "first"])
+@pytest.mark.parametrize("modules", [EVERY, ["query", "value"], ["key"], ["down"]], ids=str)
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
+def test_a_block_and_its_gradients_are_those_of_the_package(
+    architecture: str, modules: list[str], further: bool
+) -> None:
+    made, given = block(architecture, modules=modules), inputs(further)
+    wanted, found = [*made.parameters(), *([given] if further else [])], []
+    for native in nonempty([False, True]):
+        outputs = run(made, given, native)
+        found.append((outputs, *torch.autograd.grad(outputs.sin().sum(), wanted)))
+        assert in_c(outputs) == native
+    for got, want in nonempty(zip(*found, strict=True)):
+        assert torch.allclose(got, want, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
+def test_gradients_are_those_of_what_dropout_left(architecture: str) -> None:
+    """Each call draws the same, so that differences of outputs show them."""
+    made, given = block(architecture, dropout=0.3), inputs()
+    assert not torch.equal(run(made, given), run(made.eval(), given))
+    made.train()
+    factors = dict(made.named_parameters())
+
+    def outputs(given: Tensor, *values: Tensor) -> Tensor:
+        torch.manual_seed(7)
+        places = Places.of(LENGTHS, 5, given.device, in_c=True)
+        with products_in_c(True):
+            found: Tensor = torch.func.functional_call(
+                made, dict(zip(factors, values, strict=True)), (given[None],), {"places": places}
+            )
+        return found
+
+    assert torch.autograd.gradcheck(outputs, (given, *factors.values()), fast_mode=True)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
+def test_dropout_is_where_the_package_has_it(architecture: str) -> None:
+    """The mean over many draws, and its spread, are those of the package's."""
+    made, given, count = block(architecture, dropout=0.5, modules=["query"]), inputs(requires_grad=False), 3000
+    places, moments = Places.of(LENGTHS, 5, given.device, in_c=True), []
+    for native in nonempty([False, True]):
+        torch.manual_seed(3)
+        with torch.no_grad(), products_in_c(native):
+            many = torch.stack([made(given[None], places=places)[0] for _ in range(count)])
+        moments.append((many.mean(0), many.std(0)))
+    (mean, spread), (other, beside) = moments
+    assert spread.mean() > 0.1
+    assert ((mean - other).abs() / spread).mean() < 3 * (2 / count) ** 0.5
+    assert torch.allclose(spread, beside, rtol=0.15)
+
+
+def test_what_is_not_computed_in_c_is_left_to_the_package() -> None:
+    plain, given = block("bert").float(), inputs().float()
+    assert in_c(run(plain, given))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not in_c(run(plain, given))
+    assert not in_c(run(block("bert", residual=True).float(), given))
+    dropping = block("bert", modules=["query"], lora_dropout=0.5).float()
+    assert not in_c(run(dropping, given))
+    assert in_c(run(dropping.eval(), given))
+
+
+def test_blocks_of_other_functions_stay_the_packages() -> None:
+    keys = SCRATCH | {"architecture": "bert", "adapter": Adapter().model_dump()}
+    network = layers(TransformerClassifier.model_validate(keys), True, implementation())
+    for changed in nonempty([{"hidden_act": "relu"}, {"is_decoder": True}]):
+        config = copy.copy(network.config)
+        config.update(changed)
+        into_c(network.encoder.layer, config)
+        assert not any(isinstance(each, NativeBlock) for each in nonempty(network.encoder.layer))
+
+
+def test_names_and_copies_are_those_of_the_package() -> None:
+    made, given = block("bert"), inputs()
+    assert set(made.state_dict()) == set(made._block[0].state_dict())
+    expected = run(made, given)
+    for other in nonempty([copy.deepcopy(made), pickle.loads(pickle.dumps(made))]):
+        assert torch.equal(run(other, given), expected)
+        for parameter in other.parameters():
+            nn.init.normal_(parameter)
+        assert not torch.equal(run(other, given), expected)
+    assert torch.equal(run(made, given), expected)
+
+
+def test_a_batch_is_freed_without_the_garbage_collector() -> None:
+    made = block("bert")
+    gc.collect()
+    gc.disable()
+    try:
+        outputs = run(made, inputs())
+        node = weakref.ref(outputs)
+        torch.autograd.grad(outputs.sum(), list(made.parameters()))
+        del outputs
+        assert node() is None
+        found = [each for each in gc.get_objects() if type(each).__name__ == "_SumBackward"]
+        assert not found
+    finally:
+        gc.enable()
+
+
+def test_the_outputs_of_a_text_do_not_depend_on_the_others() -> None:
+    keys = SCRATCH | {"architecture": "bert", "dropout": 0.0, "adapter": {"lora": {"rank": 2}}}
+    torch.manual_seed(5)
+    encoder = TransformerEncoder(TransformerClassifier.model_validate(keys))
+    embedding = nn.Embedding(9, 8).requires_grad_(False)
+    tokens, lengths = torch.tensor([[1, 2, 3, 4, 8], [5, 6, 0, 0, 0]]), torch.tensor([5, 2])
+    both = encoder(embedding, Batch(tokens, lengths, torch.tensor([0, 1]), native=True))
+    alone = encoder(embedding, Batch(tokens[1:, :2], lengths[1:], torch.tensor([1]), native=True))
+    assert torch.equal(both[1:], alone)
+
+
+BITS = """
+import hashlib, torch
+from tests.fedtext.models.test_native_block import block, inputs, run
+found = hashlib.sha256()
+for dtype in (torch.float32, torch.float64):
+    for architecture in ("bert", "gpt2"):
+        made, given = block(architecture, dropout=0.3).to(dtype), inputs().detach().to(dtype).requires_grad_()
+        out = run(made, given)
+        for tensor in (out, *torch.autograd.grad(out.square().sum(), [given, *made.parameters()])):
+            found.update(tensor.detach().numpy().tobytes())
+print(found.hexdigest())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions of an x86-64 are left out")
+def test_its_bits_do_not_depend_on_the_width_of_vectors(tmp_path: Path) -> None:
+    found = set()
+    for compiler in nonempty(["cc", "cc -mno-avx512f"]):
+        environment = os.environ | {"CC": compiler, "XDG_CACHE_HOME": str(tmp_path / compiler)}
+        done = subprocess.run([sys.executable, "-c", BITS], env=environment, capture_output=True, text=True, check=True)
+        found.add(done.stdout)
+    assert len(found) == 1
