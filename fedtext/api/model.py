@@ -104,12 +104,16 @@ class Model:
         """Names of the clients whose personal models are available."""
         return named_clients(self.trained)
 
-    def predict(self, texts: Sequence[str], client: str | None = None) -> Sequence[Prediction | NextWords]:
+    def predict(
+        self, texts: Sequence[str], client: str | None = None, tokenized: bool = False
+    ) -> Sequence[Prediction | NextWords]:
         """Classify texts, or predict their next words.
 
         Args:
-            texts: Texts in the form of the corpus; they are tokenized by its ``text``.
+            texts: Raw texts. They are tokenized as those of the corpus were; what is one of its words stays one.
             client: Name of the client whose personal model is used; None: the shared model.
+            tokenized: Whether the texts are as in the corpus's files: for a corpus whose files have words between
+                blanks, such as PTB or FDU-MTL, they are not tokenized again.
 
         Returns:
             A ``Prediction`` for each text, or ``NextWords`` if it is a language model.
@@ -124,11 +128,11 @@ class Model:
         bound = self._bind(client)
         with one_torch_thread(), torch.no_grad():
             if isinstance(bound.model.network, LanguageModel):
-                return [self._continued(bound, text) for text in texts]
-            return self._classified(bound, texts)
+                return [self._continued(bound, text, tokenized) for text in texts]
+            return self._classified(bound, texts, tokenized)
 
-    def _classified(self, bound: Bound, texts: Sequence[str]) -> list[Prediction]:
-        read, method, labels = self._read(bound, texts), self.experiment.method, self.labels
+    def _classified(self, bound: Bound, texts: Sequence[str], tokenized: bool) -> list[Prediction]:
+        read, method, labels = self._read(bound, texts, tokenized), self.experiment.method, self.labels
         found: list[Prediction | None] = [None] * len(texts)
         assembler = Assembler(None, False, torch.device("cpu"))
         for chosen_B in read.by_length(BATCH):
@@ -147,6 +151,7 @@ class Model:
         temperature: float = 0.0,
         seed: int = 0,
         client: str | None = None,
+        tokenized: bool = False,
     ) -> list[str]:
         """Continue texts with a language model.
 
@@ -156,6 +161,7 @@ class Model:
             temperature: 0: the most probable token at each place; else tokens are drawn (``evaluation.generate``).
             seed: Seed of the draws.
             client: Name of the client whose personal model is used; None: the shared model.
+            tokenized: As in ``predict``.
 
         Returns:
             What is added to each text.
@@ -173,22 +179,26 @@ class Model:
         bound = self._bind(client)
         writing = self._writing(bound)
         draws = (generator(seed, f"continuations/{number}") for number in range(len(prompts)))
-        return [writing.continued(bound.model, text, asked, rng) for text, rng in zip(prompts, draws, strict=True)]
+        given = zip(prompts, draws, strict=True)
+        return [writing.continued(bound.model, text, asked, rng, tokenized) for text, rng in given]
 
     def _writing(self, bound: Bound) -> Writing:
         return Writing(self.experiment.corpus, bound.vocabulary, self.trained.tokenizer)
 
-    def _continued(self, bound: Bound, text: str) -> NextWords:
+    def _continued(self, bound: Bound, text: str, tokenized: bool) -> NextWords:
         index, network = WordIndex(bound.vocabulary), bound.model.network
         assert isinstance(network, LanguageModel)
         writing = self._writing(bound)
-        rows = writing.rows(text)
-        writing.check(rows, network.reach)
+        sentences = writing.sentences(text, tokenized)
         first = table_rows(self.experiment, len(bound.vocabulary), 0).start
-        tokens_T = torch.tensor(rows) - first
-        log_TV = network.following(tokens_T[None])[0].double().log_softmax(1)
-        targets_T = torch.tensor([*rows[1:], index[EOS]]) - first
-        nats = -log_TV[torch.arange(len(targets_T)), targets_T].mean()
+        log_TV, nats, tokens = torch.empty(0), 0.0, 0
+        for rows in sentences:  # <s> and its tokens; the last one goes on
+            writing.check(rows, network.reach)
+            log_TV = network.following((torch.tensor(rows) - first)[None])[0].double().log_softmax(1)
+            if len(rows) > 1 or len(sentences) == 1:
+                targets_T = torch.tensor([*rows[1:], index[EOS]]) - first
+                nats -= float(log_TV[torch.arange(len(targets_T)), targets_T].sum())
+                tokens += len(targets_T)
         last_V = log_TV[-1].exp()
         last_V[[index[BOS] - first, UNK_ID - first]] = 0  # neither is a word
         best = last_V.topk(min(NEXT, len(last_V)))
@@ -197,13 +207,13 @@ class Model:
         found = tuple(
             (EOS if row == end else writing.text([row + first]).removeprefix(" ") or " ", share) for row, share in named
         )
-        return NextWords(found, math.exp(min(float(nats), 700.0)))
+        return NextWords(found, math.exp(min(nats / tokens, 700.0)))
 
-    def _read(self, bound: Bound, texts: Sequence[str]) -> Texts:
+    def _read(self, bound: Bound, texts: Sequence[str], tokenized: bool) -> Texts:
         """Encode texts for the network."""
-        corpus, vocabulary = self.experiment.corpus, bound.vocabulary
-        made = [cleaned(corpus, text) for text in texts]
-        tokens_T, offsets = rows_of(made, corpus, WordIndex(vocabulary), self.trained.tokenizer)
+        corpus, vocabulary, index = self.experiment.corpus, bound.vocabulary, WordIndex(bound.vocabulary)
+        made = [cleaned(corpus, text, index, tokenized) for text in texts]
+        tokens_T, offsets = rows_of(made, corpus, index, self.trained.tokenizer)
         nothing = TokenSet(np.zeros(0, np.int32), np.zeros(1, np.int64), np.zeros(0, np.int64))
         given = TokenSet(tokens_T, offsets, np.zeros(len(texts), np.int64))
         rows_R = np.arange(len(vocabulary), dtype=np.int32)

@@ -24,7 +24,7 @@ class NextWords:
 
     Attributes:
         words: The most probable next words, each with its probability.
-        perplexity: exp of the mean negative log-likelihood of the text's tokens, including </s>.
+        perplexity: exp of the mean negative log-likelihood of the text's tokens, including the </s> of each sentence.
     """
 
     words: tuple[tuple[str, float], ...]

@@ -39,6 +39,11 @@ def parser() -> Parser:
     )
     made.add_argument("--client", metavar="NAME", help="the client whose personal model is used")
     made.add_argument(
+        "--tokenized",
+        action="store_true",
+        help="the texts are as in the corpus's files, words between blanks: they are not tokenized again",
+    )
+    made.add_argument(
         "--trust-plugins", action="store_true", help="run the plug-ins that are stored with the model; read them first"
     )
     return made
@@ -59,13 +64,15 @@ def main(words: Sequence[str] | None) -> int:
     texts = arguments.texts or [line.rstrip("\n") for line in sys.stdin]
     causal = model.experiment.model.name == "causal"
     if tokens := arguments.tokens if arguments.tokens is not None else 20 * causal:
-        added = model.generate(texts, tokens, arguments.temperature, client=arguments.client)
+        added = model.generate(
+            texts, tokens, arguments.temperature, client=arguments.client, tokenized=arguments.tokenized
+        )
         for text, more in zip(texts, added, strict=True):
             print(f"{text}{escaped(more)}")
         return 0
     if arguments.temperature:
         raise UserError("--temperature draws the tokens of a continuation: say with --tokens how many, or leave it out")
-    for text, found in zip(texts, model.predict(texts, arguments.client), strict=True):
+    for text, found in zip(texts, model.predict(texts, arguments.client, arguments.tokenized), strict=True):
         print(f"{_told(found)}  {text}")
     return 0
 

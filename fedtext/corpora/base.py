@@ -1,7 +1,7 @@
 """The base class of corpora, with the keys that every corpus has in an experiment file."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Container, Iterable, Set
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
@@ -14,7 +14,7 @@ from fedtext.errors import UserError, option
 from fedtext.runtime.folders import checked, folders, present
 from fedtext.schema import FORMS, KEYS, VALUE, Strict
 from fedtext.text.representation import TextField, Words
-from fedtext.text.tokens import Unlabeled
+from fedtext.text.tokens import Unlabeled, like_tokens, sentence_words
 
 Vocabulary: TypeAlias = Annotated[Annotated[int, Field(ge=1), VALUE] | Annotated[PrivateVocabulary, KEYS], FORMS]
 
@@ -200,6 +200,27 @@ class CorpusConfig(Strict, ABC):
     def unlabeled(self) -> Literal["none", "local", "remote"]:
         """Whether the corpus has unlabeled texts, and whether they have to be downloaded (``remote``)."""
         return "none"
+
+    def tokens_of(self, text: str, known: Container[str]) -> str:
+        """Return a text of another source as those that ``read`` returns.
+
+        Args:
+            text: The text, raw or in the form of the corpus.
+            known: The words of the corpus; empty if tokens are no words.
+        """
+        return like_tokens(text, known) if self.segmented else text
+
+    def sentences_of(self, text: str, tokens: Callable[[str], str]) -> list[list[str]]:
+        """Return the sentences of a text of another source, as words, for a language model.
+
+        Args:
+            text: The text.
+            tokens: Tokenizes a text.
+
+        Returns:
+            At least one sentence, the last of which goes on: it has no word if the text ends with a sentence.
+        """
+        return [sentence_words(tokens(text))]
 
     @abstractmethod
     def read(self, data: Path | None, seed: int) -> RawCorpus:

@@ -18,7 +18,7 @@ from fedtext.runtime.folders import folders, located
 from fedtext.text import byte_pairs
 from fedtext.text.hashing import hash_texts
 from fedtext.text.representation import BPE, Pieces, TextField, Words
-from fedtext.text.tokens import BOS, EOS, EOS_ID, penn_tokens, sizes
+from fedtext.text.tokens import BOS, EOS, EOS_ID, UNK, sizes
 from fedtext.text.tokens import encode as encode_words
 from fedtext.text.vocabulary import WordIndex, count_words
 
@@ -60,10 +60,17 @@ def _public_lines(name: str, data: Path | None) -> list[str]:
     return read_lines(path)
 
 
-def cleaned(config: CorpusConfig, text: str) -> str:
-    """Return a text of another source as those of the corpus are, whose words are separated by blanks."""
-    if config.segmented and (config.text == Words() or isinstance(config.text, BPE)):
-        return penn_tokens(text)
+def cleaned(config: CorpusConfig, text: str, index: WordIndex, tokenized: bool = False) -> str:
+    """Return a text of another source as those of the corpus are, whose words are separated by blanks.
+
+    Args:
+        config: The corpus.
+        text: The text.
+        index: The row of each word.
+        tokenized: Whether it is in the form of the corpus's files, and not raw.
+    """
+    if not tokenized:
+        text = config.tokens_of(text, index if config.counts_words else (UNK,))
     return config.text.clean(text)
 
 

@@ -1,6 +1,6 @@
 """Corpora for language models: sentences without labels, from ``<s>`` to ``</s>``."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Literal, Self
@@ -113,6 +113,12 @@ class LanguageCorpus(TokenCorpus):
         for between, sentence in groupby(words, lambda word: self.sentences == "stops" and word == "."):
             if not between:
                 yield list(sentence)
+
+    def sentences_of(self, text: str, tokens: Callable[[str], str]) -> list[list[str]]:
+        lines = [tokens(line) for line in text.splitlines()]
+        found = [words for line in lines for words in self._sentences(line)]
+        ends = self.sentences == "stops" and lines[-1:] and lines[-1].split()[-1:] == ["."]
+        return [*found, []] if ends or not found or text.endswith("\n") else found
 
     def splits(self, lines: Mapping[Side, Iterable[str]], seed: int, client: int = SERVER) -> dict[str, Split]:
         """Split the lines of a client, or of all clients together, into sentences.

@@ -1,6 +1,6 @@
 """Comments of reddit, or texts of any other source with authors: a client for each author, or equal shares."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, Self
 
@@ -67,6 +67,9 @@ class RedditCorpus(LanguageCorpus):
             )
         comments = read_comments(path, self.body, self.author)
         return self._by_user(comments, seed) if self.partition == "users" else self._iid(comments, seed)
+
+    def tokens_of(self, text: str, known: Container[str]) -> str:
+        return penn_tokens(text)
 
     def _by_user(self, comments: Iterable[Comment], seed: int) -> RawCorpus:
         written: dict[str, list[str]] = {}

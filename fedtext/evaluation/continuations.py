@@ -5,6 +5,7 @@ Legend: T tokens of a beginning, V vocabulary.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from fedtext.runtime.threads import one_torch_thread
 from fedtext.schema import Strict
 from fedtext.seeding import generator
 from fedtext.text import byte_pairs
-from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, UNK_ID, sentence_words
+from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, UNK_ID
 from fedtext.text.vocabulary import WordIndex
 
 FILE = "continuations.md"
@@ -56,11 +57,25 @@ class Writing:
     vocabulary: list[str]
     tokenizer: str = ""
 
-    def rows(self, text: str) -> list[int]:
-        """Return <s> and the tokens of a text, as entries of the vocabulary."""
-        whole = self.corpus.model_copy(update={"max_length": None})
-        sentence = " ".join((BOS, *sentence_words(cleaned(self.corpus, text)), EOS))
-        return rows_of([sentence], whole, WordIndex(self.vocabulary), self.tokenizer)[0].tolist()[:-1]
+    def sentences(self, text: str, tokenized: bool = False) -> list[list[int]]:
+        """Return the sentences of a text, each as <s> and its tokens, entries of the vocabulary.
+
+        Args:
+            text: The text.
+            tokenized: Whether it is in the form of the corpus's files, and not raw.
+
+        Returns:
+            At least one sentence, the last of which goes on: it has no token if the text ends with a sentence.
+        """
+        whole, index = self.corpus.model_copy(update={"max_length": None}), WordIndex(self.vocabulary)
+        made = self.corpus.sentences_of(text, lambda line: cleaned(self.corpus, line, index, tokenized))
+        given = [" ".join((BOS, *words, EOS)) for words in made]
+        tokens_T, offsets = rows_of(given, whole, index, self.tokenizer)
+        return [tokens_T[start : stop - 1].tolist() for start, stop in pairwise(offsets)]
+
+    def rows(self, text: str, tokenized: bool = False) -> list[int]:
+        """Return <s> and the tokens of the last sentence of a text, which goes on; see ``sentences``."""
+        return self.sentences(text, tokenized)[-1]
 
     def text(self, rows: Sequence[int]) -> str:
         """Return the text of entries of the vocabulary."""
@@ -85,7 +100,9 @@ class Writing:
                 "beginning of a text: shorten it"
             )
 
-    def continued(self, model: Model, prompt: str, asked: Generate, rng: np.random.Generator) -> str:
+    def continued(
+        self, model: Model, prompt: str, asked: Generate, rng: np.random.Generator, tokenized: bool = False
+    ) -> str:
         """Return what a model adds to the beginning of a text.
 
         It ends before </s>, where the model can read no more, or after ``asked.tokens`` tokens.
@@ -95,11 +112,12 @@ class Writing:
             prompt: The beginning.
             asked: How it is continued.
             rng: Source of the draws.
+            tokenized: As in ``sentences``.
 
         Raises:
             UserError: The beginning is too long for the model.
         """
-        begun, rows = self.rows(prompt), list[int]()
+        begun, rows = self.rows(prompt, tokenized), list[int]()
 
         def extend(network: LanguageModel) -> None:
             self.check(begun, network.reach)

@@ -4,7 +4,7 @@ Legend: N texts, T tokens of all texts laid end to end, R rows of a client's own
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -116,6 +116,25 @@ def penn_tokens(text: str) -> str:
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return " ".join(text.split())
+
+
+_KEPT = "\ue000"  # stands for a word that is kept; no rule above reads it
+
+
+def like_tokens(text: str, known: Container[str]) -> str:
+    """Tokenize a text of another source as ``penn_tokens`` does, but for what is a word already.
+
+    Texts of a corpus that come as words stay as they are, in lower case: Treebank words of others, such as ``<unk>`` or
+    ``@-@``, are not split again.
+
+    Args:
+        text: The text, raw or as words between blanks.
+        known: The words of the corpus.
+    """
+    words = text.lower().replace(_KEPT, " ").split()
+    kept = iter([word for word in words if word in known])
+    read = penn_tokens(" ".join(_KEPT if word in known else word for word in words))
+    return " ".join(next(kept) if word == _KEPT else word for word in read.split())
 
 
 SEGMENTATION = repr([(rule.pattern, replacement) for rule, replacement in _RULES])  # what penn_tokens does, to compare
