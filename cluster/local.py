@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from cluster import head, namespaces
 from cluster.namespaces import available
-from fedtext.errors import UserError
+from fedtext.errors import UserError, writing
 
 __all__ = ["LocalCluster", "available"]
 
@@ -246,7 +246,8 @@ class LocalCluster:
     def _make_nodes(self) -> None:
         """Make the working folder with token and host table, the network, and the empty nodes."""
         if self._kept is not None:
-            self._kept.mkdir(parents=True, exist_ok=True)
+            with writing(self._kept, "--workdir"):
+                self._kept.mkdir(parents=True, exist_ok=True)
         folder = self._folder = self._kept or Path(tempfile.mkdtemp(prefix="ft-")).resolve()
         if len(os.fsencode(str(folder))) + len(RAY_SOCKET) > SOCKET_PATH_LIMIT:
             limit = SOCKET_PATH_LIMIT - len(RAY_SOCKET)

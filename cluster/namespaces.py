@@ -134,13 +134,13 @@ def hiding(folders: Sequence[Path], keep: Path) -> list[str]:
     pythons = sorted({Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
     for number, python in enumerate(pythons):
         if any(python.is_relative_to(folder) for folder in folders):
-            aside = keep / f"python{number}"
+            aside = shlex.quote(str(keep / f"python{number}"))
             lines += [f"mkdir -p {aside}", f"mount --bind {shlex.quote(str(python))} {aside}"]
     lines += [f"mount -t tmpfs tmpfs {shlex.quote(str(folder))}" for folder in folders]
     for number, python in enumerate(pythons):
         if any(python.is_relative_to(folder) for folder in folders):
-            place = shlex.quote(str(python))
-            lines += [f"mkdir -p {place}", f"mount --bind {keep / f'python{number}'} {place}"]
+            place, aside = shlex.quote(str(python)), shlex.quote(str(keep / f"python{number}"))
+            lines += [f"mkdir -p {place}", f"mount --bind {aside} {place}"]
     return lines
 
 

@@ -55,6 +55,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", metavar="URI", help="MLflow store (else $MLFLOW_TRACKING_URI; else mlflow.db here)")
     parser.add_argument("--port", type=int, default=FIRST_PORT, help=f"port to try first (else {FIRST_PORT})")
     arguments = parser.parse_args(words)
+    if not 1 <= arguments.port <= 65535:
+        parser.error(f"--port: {arguments.port} is no port: name one from 1 to 65535")
     try:
         return _serve(arguments.store, arguments.port)
     except UserError as error:

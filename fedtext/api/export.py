@@ -21,6 +21,7 @@ from fedtext.errors import UserError, writing
 from fedtext.models.adapted import FrozenLinear, Joined, LoRALinear
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.checkpointed import settings
+from fedtext.runtime.tensor_files import os_errors
 from fedtext.text import pretrained
 from fedtext.text.tokens import BOS, EOS, UNK
 
@@ -54,11 +55,12 @@ def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]
     Raises:
         UserError: It cannot be written, or is a folder with something else.
     """
+    folder = folder.absolute()
     if folder.exists() and not all((folder / name).is_file() for name in MADE) and any(folder.iterdir()):
         raise UserError(f"{folder} is there and has something else than an exported model: name another folder")
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
-    with writing(folder, "export"):
+    with writing(folder, "export"), os_errors():
         try:
             draft.mkdir(parents=True)
             made = language_model(network, experiment, entries)
@@ -127,11 +129,12 @@ def tokenizer(entries: Sequence[str], pairs: str) -> Any:
         ids = {word: number for number, word in enumerate(entries)}
         made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=UNK))
         made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    made.add_special_tokens([UNK, BOS, EOS])
+    special = [BOS, EOS] if pairs else [UNK, BOS, EOS]  # with byte pairs <unk> of a text is text, as in training
+    made.add_special_tokens(special)
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, entries.index(BOS))]
     )
-    ends = {"bos_token": BOS, "eos_token": EOS, "unk_token": UNK, "pad_token": EOS}
+    ends = {"bos_token": BOS, "eos_token": EOS, "pad_token": EOS} | ({} if pairs else {"unk_token": UNK})
     return library.PreTrainedTokenizerFast(tokenizer_object=made, **ends)
 
 

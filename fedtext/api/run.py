@@ -10,7 +10,7 @@ from typing import Any
 
 from fedtext.accounting.entry import Entry
 from fedtext.api.disclosed import disclosed
-from fedtext.api.result import Result
+from fedtext.api.result import RECORDS, Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
@@ -24,6 +24,7 @@ from fedtext.errors import UserError, option, spelled, writing
 from fedtext.ledger import FILE, read
 from fedtext.ledger.central import with_coefficients
 from fedtext.records import RoundRecord
+from fedtext.runtime import durable
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.folders import folder_of
@@ -145,10 +146,14 @@ def _writable(folder: Path | None, resume: bool) -> Iterator[Path | None]:
         yield None
         return
     there = folder.exists()
-    if not resume and any(folder.glob("round-*")):
+    begun = any(folder.glob("round-*"))
+    if begun and not resume:
         raise UserError(
             f"{option('out')}: {folder} has a run already: name another folder, or continue it with resume=True"
         )
+    if not begun and (folder / RECORDS).exists() and not (folder / EXPERIMENT).exists():
+        raise UserError(f"{option('out')}: {folder} has a {RECORDS}, which a run would replace: name another folder")
+    model_folder.check_place(folder / model_folder.FOLDER)
     with writing(folder, option("out")):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
@@ -190,7 +195,7 @@ def _started(experiment: Experiment, corpus: Corpus, device: str, folder: Path |
     if folder:
         with writing(folder, option("out")):
             files.keep_plugins(experiment, folder)
-            (folder / EXPERIMENT).write_text(files.resolved(experiment), encoding="utf-8")
+            durable.write(folder / EXPERIMENT, files.resolved(experiment))
     stack = stack_size(experiment, len(federation.fleet.clients))[1]
     logger.info("%s; %s", engine_reason(experiment), stack)
     if logger.isEnabledFor(logging.INFO):  # accounting can take seconds

@@ -4,6 +4,7 @@ MLflow calls ``_load_pyfunc`` of the module that a model names. dashboards/packa
 this one.
 """
 
+import numbers
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ class Server:
             given = ", ".join(map(str, table.columns))
             raise UserError(f"the table needs a column {TEXT}, and has {given or 'none'}")
         names = list(table[CLIENT]) if CLIENT in table.columns else [None] * len(table)
-        clients = [name if isinstance(name, str) and name else None for name in names]
+        clients = [_client(name) for name in names]
         texts = list(table[TEXT])
         rows: dict[int, dict[str, Any]] = {}
         for client in dict.fromkeys(clients):
@@ -56,6 +57,19 @@ class Server:
             found = self.model.predict([texts[place] for place in places], client)
             rows.update(zip(places, _rows(found), strict=True))
         return pandas.DataFrame([rows[place] for place in range(len(texts))], index=table.index)
+
+
+def _client(name: Any) -> str | None:
+    """Return the name of a row's client; None for the shared model. A name of digits may come as a number."""
+    import pandas
+
+    if isinstance(name, str):
+        return name or None
+    if pandas.api.types.is_scalar(name) and pandas.isna(name):
+        return None
+    if isinstance(name, numbers.Real) and not isinstance(name, bool) and float(name).is_integer():
+        return str(int(float(name)))
+    raise UserError(f"the column {CLIENT} has {name!r}, which is no client's name: leave it empty for the shared model")
 
 
 def _rows(found: Sequence[Prediction | NextWords]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from fedtext.accounting import distributed as accounting
 from fedtext.accounting.distributed import LARGEST, Kind, Shares, rounded_norm
 from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
-from fedtext.config.secure import BITS, RING, levels, room
+from fedtext.config.secure import BITS, RING, levels, room, summands
 from fedtext.errors import UserError
 from fedtext.ledger.assumptions import ROUNDS, drawn
 from fedtext.ledger.outside import outside
@@ -65,6 +65,7 @@ class _Asked:
 
     kind: Kind
     clients: int  # largest number of a round
+    summands: int  # the clients, and canaries
     least: int  # of a sum
     sure: int  # whose noise is
     norm: float
@@ -94,7 +95,7 @@ def _fits(asked: _Asked, bits: int) -> bool:
     noise = _grid(asked, bits).noise
     beside = _SAFE * math.sqrt(asked.clients * noise.variance)
     counted = noise.variance <= LARGEST and noise.sensitivity < 2**30  # whose square is that of a 64-bit integer
-    return counted and asked.clients * levels(bits) + beside < 2 ** (RING - 1)
+    return counted and asked.summands * levels(bits) + beside < 2 ** (RING - 1)
 
 
 def is_distributed(experiment: "Experiment") -> bool:
@@ -130,15 +131,16 @@ def grid(experiment: "Experiment", clients: int, coordinates: int) -> Grid | Non
         )
     count = composed(experiment, experiment.training.rounds)
     asked = _Asked(
-        *(_NAMES[type(noise.mechanism)], largest, least, sure, norm, secure.range, coordinates, noise.multiplier),
+        *(_NAMES[type(noise.mechanism)], largest, summands(experiment, clients), least, sure),
+        *(norm, secure.range, coordinates, noise.multiplier),
         *(noise.target_epsilon, noise.delta, count),
     )
-    most = min(BITS, room(largest))
+    most = min(BITS, room(asked.summands))
     bits = secure.bits or next((bits for bits in range(most, 2, -1) if _fits(asked, bits)), 2)
     if not _fits(asked, bits):
         raise UserError(
-            f"server.secure_aggregation.bits: the sum of {largest} clients of {bits} bits and their noise may need "
-            f"more than {RING}: lower bits, or set range nearer to the norm of uplink's clip"
+            f"server.secure_aggregation.bits: the sum of {asked.summands} updates of {bits} bits and their noise may "
+            f"need more than {RING}: lower bits, or set range nearer to the norm of uplink's clip"
         )
     made = _grid(asked, bits)
     if not math.isfinite(accounting.divergence(made.noise, 2)):

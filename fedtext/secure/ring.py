@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.secure import BITS, SecureAggregation, levels, room
+from fedtext.config.secure import BITS, SecureAggregation, levels, room, summands
 from fedtext.errors import UserError
 from fedtext.layout import Layout
 from fedtext.ledger.distributed import Grid, grid, is_distributed
@@ -51,13 +51,13 @@ class Ring:
         self.config: SecureAggregation = config
         self.uniform = experiment.server.weights == "uniform"
         self.largest = 1.0 if self.uniform else float(max(samples, default=1) or 1)
-        clients = experiment.participation.largest(len(samples))
+        clients = summands(experiment, len(samples))
         assert coordinates or not is_distributed(experiment), "or the norm of rounded updates is not known"
         self.grid = grid(experiment, len(samples), coordinates)
         bits = self.grid.bits if self.grid else config.bits or min(BITS, room(clients))
         if bits > room(clients) or bits < 2:
             raise UserError(
-                f"server.secure_aggregation.bits: the sum of {clients} clients of {bits} bits may need more than 32: "
+                f"server.secure_aggregation.bits: the sum of {clients} updates of {bits} bits may need more than 32: "
                 f"set bits to {max(room(clients), 2)} or less, or lower participation.fraction"
             )
         self.levels = levels(bits)

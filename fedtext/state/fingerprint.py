@@ -28,6 +28,7 @@ VERSIONS = {
     "filled": 1,
     # Transformers with engine native: the draws of dropout, and blocks with an adapter, are computed in C.
     "blocks": 1,
+    "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
 # The results of a run depend on these parts of an experiment only.
@@ -187,6 +188,7 @@ def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
         "causal": experiment.model.name == "causal",
         "stacked": native and stack > 1,
         "filled": native and getattr(experiment.model, "precision", "float32") == "bfloat16",
+        "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }
 

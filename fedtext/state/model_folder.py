@@ -30,6 +30,7 @@ from fedtext.models.adapters import A, B
 from fedtext.models.checkpointed import TransformerConfig
 from fedtext.models.transformer import TransformerClassifier, blocks
 from fedtext.parameters import build_network
+from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
 from fedtext.text import byte_pairs, pretrained
 from fedtext.text.representation import BPE, Pieces
@@ -119,17 +120,33 @@ def write(trained: Trained, folder: Path) -> None:
     """Write a model folder. An existing one is replaced.
 
     Raises:
-        UserError: It cannot be written. An existing folder is left unchanged.
+        UserError: It cannot be written, or is a folder with something else. An existing folder is left unchanged.
     """
+    folder = folder.absolute()
+    check_place(folder)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
-    with writing(folder, "the model"):
+    with writing(folder, "the model"), tensor_files.os_errors():
         try:
             _write(trained, draft)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_place(folder: Path) -> None:
+    """Check that a model folder can be written without loss: there is none, or one that it replaces.
+
+    Raises:
+        UserError: There is a folder with something else, or a file.
+    """
+    if folder.is_dir() and not (folder / ABOUT).is_file() and any(folder.iterdir()):
+        raise UserError(
+            f"{folder} is there and has something else than a model, which would be lost: name another folder"
+        )
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, and a model is a folder: name another folder")
 
 
 def _write(trained: Trained, draft: Path) -> None:

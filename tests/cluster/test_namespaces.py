@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from cluster import namespaces
 from cluster.local import LocalCluster, available
 from fedtext.errors import UserError
 from tests import ROOT
@@ -262,6 +264,27 @@ def test_bad_arguments_are_one_sentence(arguments: list[str], says: str) -> None
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@needs_namespaces
+def test_a_working_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = command("--workdir", str(tmp_path / "file"), "--", "ls")
+    assert done.returncode == 2
+    assert f"--workdir: {tmp_path}/file cannot be written (" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_python_in_a_hidden_folder_is_mounted_from_a_path_with_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", "/hidden part/venv")
+    lines = namespaces.hiding([Path("/hidden part")], Path("/my work"))
+    assert [shlex.split(line) for line in lines] == [
+        ["mkdir", "-p", "/my work/python0"],
+        ["mount", "--bind", "/hidden part/venv", "/my work/python0"],
+        ["mount", "-t", "tmpfs", "tmpfs", "/hidden part"],
+        ["mkdir", "-p", "/hidden part/venv"],
+        ["mount", "--bind", "/my work/python0", "/hidden part/venv"],
+    ]
 
 
 @needs_namespaces

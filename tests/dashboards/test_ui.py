@@ -42,6 +42,14 @@ def test_a_port_that_is_taken_is_passed_over() -> None:
     assert ui.free_port(port) == port
 
 
+@pytest.mark.parametrize("port", ["0", "-5", "65536"])
+def test_what_is_no_port_is_one_sentence(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        ui.main([f"--port={port}"])
+    assert ended.value.code == 2
+    assert f"--port: {port} is no port: name one from 1 to 65535" in capsys.readouterr().err
+
+
 def test_a_folder_without_runs_says_what_makes_some(tmp_path: Path, store: Store) -> None:
     with pytest.raises(UserError, match="has no runs yet: make some, for example with make sweep"):
         ui.page(store)

@@ -15,7 +15,7 @@ from fedtext.errors import UserError
 from tests import tiny
 from tests.loops import nonempty
 
-TEXTS = ["the cat sat", "a <s> naïve dog\tran", "", "x y"]
+TEXTS = ["the cat sat", "the <unk> sat", "a <s> naïve dog\tran", "", "x y"]
 SMALL = {"name": "causal", "embedding": {"dim": 8}, "layers": 2, "heads": 2, "positions": 100, "dropout": 0.0}
 LORA = {"lora": {"rank": 2, "modules": ["query", "value", "output", "up", "down"]}}
 EXACT = {"aggregation": {"lora": {"factors": "exact"}}}

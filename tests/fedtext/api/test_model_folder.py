@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 import fedtext
 from fedtext.state import model_folder
@@ -66,6 +67,49 @@ def test_a_folder_is_replaced_whole_or_left_as_it_is(tmp_path: Path, monkeypatch
     with pytest.raises(fedtext.UserError, match="No space left on device"):
         result.model.save(tmp_path / "model")
     assert (tmp_path / "model" / "model.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result, thesis = fedtext.run(SMALL | {"method": "fedavg"}), tmp_path / "thesis"
+    thesis.mkdir()
+    result.save(thesis)
+    result.save(str(thesis))
+    with monkeypatch.context() as here:
+        here.chdir(thesis)
+        result.model.save(".")
+    assert fedtext.Model.load(thesis).predict(["a plot"]) == result.model.predict(["a plot"])
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "one.tex").write_text("all of it")
+    for save in nonempty([result.save, result.model.save]):
+        with pytest.raises(fedtext.UserError, match="model is there and has something else than a model, which would"):
+            save(tmp_path / "model")
+        with pytest.raises(fedtext.UserError, match=r"one.tex is a file, and a model is a folder: name another"):
+            save(tmp_path / "model" / "one.tex")
+    with pytest.raises(fedtext.UserError, match="model is there and has something else"):
+        fedtext.run(SMALL | {"method": "fedavg"}, out=tmp_path)
+    (tmp_path / "model" / "one.tex").rename(tmp_path / "rows.json")
+    with pytest.raises(fedtext.UserError, match=r"^out: .* has a rows.json, which a run would replace: name another"):
+        fedtext.run(SMALL | {"method": "fedavg"}, out=tmp_path)
+    assert (tmp_path / "rows.json").read_text() == "all of it"
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_the_earlier_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = fedtext.run(SMALL | {"method": "fedavg"})
+    result.save(tmp_path / "model")
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+
+    def full(*arguments: Any, **keys: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(model_folder, "save_file", full)
+    with pytest.raises(
+        fedtext.UserError, match=r"the model: .*/model cannot be written \(No space left on device\): free"
+    ):
+        result.save(tmp_path / "model")
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

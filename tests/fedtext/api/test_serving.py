@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 
@@ -49,12 +50,35 @@ def test_rows_are_answered_in_order_whoever_they_are_of(tmp_path: Path) -> None:
         ({"review": ["superb"], "stars": [5]}, "the table needs a column text, and has review, stars"),
         ({}, "the table needs a column text, and has none"),
         ({"text": [3]}, "number 0 of the list is 3"),
+        ({"text": ["a"], "client": [1.5]}, "the column client has 1.5, which is no client's name"),
+        ({"text": ["a"], "client": [True]}, "the column client has True, which is no client's name"),
+        ({"text": ["a"], "client": [["a"]]}, r"the column client has \['a'\], which is no client's name"),
     ],
 )
 def test_a_table_that_cannot_be_predicted_is_one_sentence(table: dict[str, list[Any]], sentence: str) -> None:
     model = fedtext.run("demo.yaml", "method=fedavg", *SMALL).model
     with pytest.raises(fedtext.UserError, match=sentence):
         Server(model).predict(pandas.DataFrame(table))
+
+
+def test_a_client_named_by_digits_may_come_as_a_number(tmp_path: Path) -> None:
+    rows = "".join(f"{client},word{i % 7} {i},{'good' if i % 2 else 'bad'}\n" for client in (7, 12) for i in range(40))
+    (tmp_path / "own.csv").write_text("who,text,label\n" + rows)
+    corpus = {"name": "table", "path": str(tmp_path / "own.csv"), "text": "text", "label": "label", "client": "who"}
+    experiment = {
+        "name": "x",
+        "corpus": corpus,
+        "method": "fedper",
+        "save": {"model": "clients"},
+        "training": {"rounds": 1},
+    }
+    server = Server(fedtext.run(experiment).model)
+    named = server.predict(pandas.DataFrame({"text": ["word1"] * 2, "client": ["7", "12"]}))
+    assert named.probability[0] != named.probability[1]
+    for clients in nonempty([[7, 12], [7.0, 12.0], np.array([7, 12])]):
+        pandas.testing.assert_frame_equal(
+            server.predict(pandas.DataFrame({"text": ["word1"] * 2, "client": clients})), named
+        )
 
 
 def test_a_language_model_answers_with_next_words_and_perplexity(tmp_path: Path) -> None:

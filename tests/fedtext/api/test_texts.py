@@ -94,12 +94,12 @@ def test_texts_are_read_by_the_rules_of_the_corpus() -> None:
             (DemoCorpus(text={"words": {"stopwords": "drop"}}), "superb plot , n't ? 6-yr. <unk>"),
             (DemoCorpus(text={"words": {"letters": True}}), "a superb plot is nt it yr unk"),
             (DemoCorpus(text={"hash": {"buckets": 9}}), "a superb plot is nt it yr unk"),
-            (RedditCorpus(), "a superb plot , is n't it ? 6-yr. < unk >"),
+            (RedditCorpus(), "a superb plot , is n't it ? 6-yr . < unk >"),
         ]
     ):
         assert cleaned(corpus, raw, index) == words
     assert cleaned(DemoCorpus(), raw, index, tokenized=True) == raw
-    assert cleaned(DemoCorpus(text={"bpe": {"size": 300}}), "6-yr. <unk> it's", index) == "6-yr. <unk> it 's"
+    assert cleaned(DemoCorpus(text={"bpe": {"size": 300}}), "6-yr. <unk> it's", index) == "6-yr . <unk> it 's"
 
 
 def test_test_texts_of_fdu_are_read_as_they_are() -> None:

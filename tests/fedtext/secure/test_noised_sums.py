@@ -223,7 +223,7 @@ def test_bits_leave_room_for_the_noise() -> None:
     total = 12 * (2 ** (loud.bits - 1) - 1) + 10 * math.sqrt(12 * loud.noise.variance)
     assert total < 2**31 <= 2.1 * total
     with pytest.raises(
-        UserError, match=r"bits: the sum of 12 clients of 24 bits and their noise may need more than 32"
+        UserError, match=r"bits: the sum of 12 updates of 24 bits and their noise may need more than 32"
     ):
         grid(noisy(secure={"bits": 24}, noise={"multiplier": 3000.0}), 12, 1000)
 

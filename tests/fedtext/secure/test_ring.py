@@ -102,6 +102,23 @@ def test_what_is_sent_is_the_memory_that_masks_are_added_to() -> None:
     assert (integers_N - again_N == 1).all()
 
 
+def test_canaries_are_in_the_sum_too() -> None:
+    """As many of them as there are may add the largest level in one coordinate."""
+    sections: dict[str, Any] = {"uplink": [{"clip": {"norm": 1.0}}], "privacy": {"canaries": {"clients": 1000}}}
+
+    def made(bits: int | None = None, **noise: Any) -> Ring:
+        server = {"weights": "uniform", "noise": {"multiplier": 1, **noise}, "secure_aggregation": {"bits": bits}}
+        participation = {"min_clients": 4} if noise else {}
+        experiment = tiny.experiment("fedavg", server=server, participation=participation, **sections)
+        return Ring(experiment, [1] * 4, coordinates=5000)
+
+    assert 2**30 < (1000 + 4) * made().levels < 2**31
+    assert 2**29 < (1000 + 4) * made(mechanism={"skellam": {}}).levels < 2**31, "and their noise"
+    for noise, advice in nonempty([({}, "set bits to 22"), ({"mechanism": {"skellam": {}}}, "lower bits")]):
+        with pytest.raises(UserError, match=f"the sum of 1004 updates of 24 bits .* need more than 32: {advice}"):
+            made(24, **noise)
+
+
 def test_bits_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(UserError, match=r"the sum of 300 clients of 24 bits may need more than 32: set bits to 23 or"):
+    with pytest.raises(UserError, match=r"the sum of 300 updates of 24 bits may need more than 32: set bits to 23 or"):
         ring([1] * 300, bits=24)
