@@ -59,7 +59,7 @@ def load(
     Raises:
         UserError: One sentence for each problem, naming the key.
     """
-    more = list(plugins)
+    more = [plugins] if isinstance(plugins, str | Path) else list(plugins)
     if isinstance(experiment, Experiment) and not overrides and not more:
         return experiment
     if isinstance(experiment, str | Path):

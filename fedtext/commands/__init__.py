@@ -134,7 +134,7 @@ def _refused(word: str) -> int:
 def _run(command: Command, words: Sequence[str]) -> int:
     """Run a command with the words after its name. Returns its exit status."""
     there = (ROOT / "platform" / f"{command.name}.py").is_file()
-    library = command.library or ("fedtext.commands.local" if "--no-ray" in words else "")
+    library = command.library or ("fedtext.commands.local" if command.name == "run" and "--no-ray" in words else "")
     if library:
         return guarded(lambda _: _module(library).main(words))()
     if not there:

@@ -213,7 +213,13 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
 
 
 def linear_of(block: nn.Module, architecture: str, key: str) -> FrozenLinear:
-    """Return a layer of an adapted block by its key."""
+    """Return a layer of an adapted block.
+
+    Args:
+        block: The block.
+        architecture: Name of its architecture: bert, distilbert or gpt2.
+        key: The key of the layer.
+    """
     layer = block.get_submodule(_MODULES[architecture][key])
     assert isinstance(layer, FrozenLinear)
     return layer

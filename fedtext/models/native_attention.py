@@ -51,12 +51,23 @@ class Attention:
 
     @classmethod
     def drawn(cls, starts: Tensor, heads: int, scale: float, dropout: float, causal: bool) -> "Attention":
-        """Draw the weights that dropout leaves."""
+        """Draw the weights that dropout leaves.
+
+        Args:
+            starts, heads, scale, dropout, causal: As in the class.
+        """
         kept = kept_weights(starts, heads, dropout) if dropout else None
         return cls(starts, heads, scale, dropout, causal, kept)
 
     def outputs(self, query_SD: Tensor, key_SD: Tensor, value_SD: Tensor) -> Tensor:
-        """Return the outputs, shape (S, D). All arguments are contiguous."""
+        """Compute attention.
+
+        Args:
+            query_SD, key_SD, value_SD: Of all tokens, contiguous.
+
+        Returns:
+            The outputs, shape (S, D).
+        """
         output_SD, layout = torch.empty_like(query_SD), self._layout(query_SD.shape[1])
         memory, library = _memory(layout, output_SD, 1)
         library.attend(ctypes.byref(layout), *map(address, (query_SD, key_SD, value_SD, memory, output_SD)))
@@ -65,7 +76,12 @@ class Attention:
     def gradients(
         self, query_SD: Tensor, key_SD: Tensor, value_SD: Tensor, grad_SD: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the gradients of the queries, keys and values. All arguments are contiguous."""
+        """Compute the gradients of the queries, keys and values.
+
+        Args:
+            query_SD, key_SD, value_SD: Of all tokens, contiguous.
+            grad_SD: The gradients of the outputs, contiguous.
+        """
         query, key, value = grad_SD.new_empty(3, *grad_SD.shape).unbind()
         layout = self._layout(grad_SD.shape[1])
         memory, library = _memory(layout, grad_SD, 3)

@@ -70,7 +70,7 @@ class _Linear:
         return found[0], list(found[1 : 1 + len(self.wanted)])
 
 
-class Part(ABC):
+class _Part(ABC):
     """A part of a block.
 
     Args:
@@ -115,13 +115,13 @@ class Part(ABC):
         """Return the gradients of the inputs, added to sums if there are any, and those of the factors."""
 
 
-class AttentionPart(Part):
+class _AttentionPart(_Part):
     """Attention: queries, keys, values and outputs.
 
     Args:
         module: The attention of the package transformers.
         dropout: Name of its dropout of weights.
-        more: The arguments of ``Part``.
+        more: The arguments of ``_Part``.
     """
 
     def __init__(self, module: Any, dropout: str, *more: Any) -> None:
@@ -154,12 +154,12 @@ class AttentionPart(Part):
         return int(getattr(self.module, "attention_head_size", 0) or self.module.head_dim)
 
 
-class FeedForward(Part):
+class _FeedForward(_Part):
     """Two layers with GELU between them.
 
     Args:
         kind: The kind of GELU.
-        more: The arguments of ``Part``.
+        more: The arguments of ``_Part``.
     """
 
     def __init__(self, kind: int, *more: Any) -> None:
@@ -230,7 +230,7 @@ class _Sum(Function):
     """The inputs plus what a part makes of them, with LayerNorm before it or after the sum."""
 
     @staticmethod
-    def forward(ctx: Any, inputs_SD: Tensor, part: Part, starts: Tensor, *factors: Tensor) -> Tensor:
+    def forward(ctx: Any, inputs_SD: Tensor, part: _Part, starts: Tensor, *factors: Tensor) -> Tensor:
         read_SD, norm = _Norm.of(part.norm, inputs_SD) if part.first else (inputs_SD, None)
         linears = list(part.linears(factors, ctx.needs_input_grad[3:]))
         values_SD, kept = part.forward(linears, read_SD, starts)
@@ -267,7 +267,7 @@ class NativeBlock(nn.Module):
         parts: The attention and the feed-forward part.
     """
 
-    def __init__(self, block: nn.Module, parts: tuple[Part, Part]) -> None:
+    def __init__(self, block: nn.Module, parts: tuple[_Part, _Part]) -> None:
         super().__init__()
         self._modules = block._modules
         self._block, self._parts = (block,), parts  # in a tuple it is no module of this one
@@ -295,14 +295,14 @@ def into_c(blocks: nn.ModuleList, config: Any) -> None:
         blocks[number] = NativeBlock(block, _parts(block, config.model_type, kind))
 
 
-def _parts(block: nn.Module, architecture: str, kind: int) -> tuple[Part, Part]:
+def _parts(block: nn.Module, architecture: str, kind: int) -> tuple[_Part, _Part]:
     (attention, weights), *others = _NAMES[architecture]
     more = []
     for keys, (norm, dropout) in zip((("query", "key", "value", "output"), ("up", "down")), others, strict=True):
         layers = [linear_of(block, architecture, key) for key in keys]
         first = architecture in _FIRST
         more.append((layers, block.get_submodule(norm), first, block.get_submodule(dropout) if dropout else None))
-    return AttentionPart(block.get_submodule(attention), weights, *more[0]), FeedForward(kind, *more[1])
+    return _AttentionPart(block.get_submodule(attention), weights, *more[0]), _FeedForward(kind, *more[1])
 
 
 @cache

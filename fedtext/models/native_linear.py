@@ -37,6 +37,11 @@ class Factors:
 def outputs(layer: Layer, inputs_SI: Tensor, factors: Factors | None) -> tuple[Tensor, Tensor | None]:
     """Compute the outputs of a layer in C. All products are added up in one matrix.
 
+    Args:
+        layer: The layer.
+        inputs_SI: Its inputs.
+        factors: Those of its adapter, if it has one.
+
     Returns:
         The outputs, shape (S, O), and with an adapter s A x, shape (S, R), for the gradients.
     """

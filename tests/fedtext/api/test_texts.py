@@ -38,7 +38,7 @@ def trained(corpus: dict[str, Any], data: Path | None = None) -> fedtext.Result:
 def perplexity(model: fedtext.Model, texts: list[str], **how: Any) -> float:
     """That of all tokens of texts, and of the ends of their sentences."""
     nats = tokens = 0.0
-    for text in texts:
+    for text in nonempty(texts):
         (found,) = model.predict([text], **how)
         assert isinstance(found, NextWords)
         sentences = model._writing(model._bind(None)).sentences(text, **how)
