@@ -2,32 +2,26 @@
 
 A block adds up twice: first what its attention makes of its inputs, then what its feed-forward part makes of that sum.
 LayerNorm comes after either sum (BERT, DistilBERT), or before either part (GPT-2). A part is one function for autograd:
-products are those of models/products.c, and what is between them is in models/block.c.
+products are those of models/products.c, and what is between them is in models/between.c.
 
 Legend: S tokens of all texts, D width of the block, F of the feed-forward part, R rank of an adapter.
 """
 
-import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from fedtext.models.adapted import FrozenLinear, LoRALinear, linear_of
 from fedtext.models.native_attention import Attention, choice
+from fedtext.models.native_between import KINDS, Norm, add_dropped, gelu, gelu_back
 from fedtext.models.native_linear import Factors, gradients, outputs
 from fedtext.models.native_products import in_c
-from fedtext.runtime.compiled import address, compiled
 
-SOURCE = Path(__file__).with_name("block.c")
-_GELU = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1}  # kinds of models/block.c
 _ACTIVATIONS = {"bert": "hidden_act", "distilbert": "activation", "gpt2": "activation_function"}
 _FIRST = ("gpt2",)  # LayerNorm comes before the parts
 # The modules of each architecture: attention and its dropout, and of either part LayerNorm and the outputs' dropout.
@@ -121,17 +115,18 @@ class _AttentionPart(_Part):
     Args:
         module: The attention of the package transformers.
         dropout: Name of its dropout of weights.
+        heads: Number of heads.
         more: The arguments of ``_Part``.
     """
 
-    def __init__(self, module: Any, dropout: str, *more: Any) -> None:
+    def __init__(self, module: Any, dropout: str, heads: int, *more: Any) -> None:
         super().__init__(*more)
-        self.module, self.weights = module, getattr(module, dropout)
+        self.module, self.weights, self.heads = module, getattr(module, dropout), heads
 
     def forward(self, linears: Sequence[_Linear], inputs_SD: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
         made = [each.outputs(inputs_SD) for each in linears[:3]]
-        heads, rate = inputs_SD.shape[1] // self._width, self.weights.p if self.weights.training else 0.0
-        attention = Attention.drawn(starts, heads, self.module.scaling, rate, bool(self.module.is_causal))
+        rate = self.weights.p if self.weights.training else 0.0
+        attention = Attention.drawn(starts, self.heads, self.module.scaling, rate, bool(self.module.is_causal))
         parts = [part for part, _ in made]
         mixed_SD = attention.outputs(*parts)
         outputs_SD, last = linears[3].outputs(mixed_SD)
@@ -149,10 +144,6 @@ class _AttentionPart(_Part):
             found += own
         return sums_SD, found + last
 
-    @property
-    def _width(self) -> int:
-        return int(getattr(self.module, "attention_head_size", 0) or self.module.head_dim)
-
 
 class _FeedForward(_Part):
     """Two layers with GELU between them.
@@ -168,8 +159,7 @@ class _FeedForward(_Part):
 
     def forward(self, linears: Sequence[_Linear], inputs_SD: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
         raised_SF, first = linears[0].outputs(inputs_SD)
-        active_SF = torch.empty_like(raised_SF)
-        _library(raised_SF.dtype).gelu(self.kind, raised_SF.numel(), *map(address, (raised_SF, active_SF)))
+        active_SF = gelu(self.kind, raised_SF)
         outputs_SD, second = linears[1].outputs(active_SF)
         return outputs_SD, (inputs_SD, raised_SF, active_SF if any(linears[1].wanted) else None, first, second)
 
@@ -179,51 +169,10 @@ class _FeedForward(_Part):
         inputs_SD, raised_SF, active_SF, first, second = kept
         grad_SF, last = linears[1].gradients(grad_SD, active_SF, second)
         assert grad_SF is not None
-        _library(grad_SF.dtype).gelu_back(self.kind, grad_SF.numel(), *map(address, (raised_SF, grad_SF)))
-        sums_SD, found = linears[0].gradients(grad_SF, inputs_SD, first, further, sums_SD)
+        sums_SD, found = linears[0].gradients(
+            gelu_back(self.kind, raised_SF, grad_SF), inputs_SD, first, further, sums_SD
+        )
         return sums_SD, found + last
-
-
-@dataclass(frozen=True)
-class _Norm:
-    """What the gradient of LayerNorm needs: its weight, the normalized numbers, and the factor of each row."""
-
-    weight: Tensor
-    normal_SD: Tensor
-    factor_S: Tensor
-
-    @classmethod
-    def of(cls, module: nn.LayerNorm, inputs_SD: Tensor) -> tuple[Tensor, "_Norm"]:
-        """Compute the outputs; they are not kept, since as those of a part they would refer to themselves."""
-        normal_SD, outputs_SD = torch.empty_like(inputs_SD), torch.empty_like(inputs_SD)
-        factor_S = inputs_SD.new_empty(inputs_SD.shape[0])
-        given = address(inputs_SD), address(module.weight), address(module.bias), module.eps
-        tensors = normal_SD, factor_S, outputs_SD
-        _library(inputs_SD.dtype).normalize(*inputs_SD.shape, *given, *map(address, tensors))
-        return outputs_SD, cls(module.weight, normal_SD, factor_S)
-
-    def back(self, grad_SD: Tensor) -> Tensor:
-        """Replace the gradients of the outputs by those of the inputs, and return these."""
-        tensors = self.normal_SD, self.factor_S, self.weight, grad_SD
-        _library(grad_SD.dtype).normalize_back(*grad_SD.shape, *map(address, tensors))
-        return grad_SD
-
-
-def add_dropped(values: Tensor, dropout: float, drawn: tuple[int, int], start: Tensor | None = None) -> Tensor:
-    """Return a matrix plus values after dropout.
-
-    Args:
-        values: The values, contiguous.
-        dropout: Its rate.
-        drawn: What is left, by ``native_attention.choice``.
-        start: The matrix; None: zeros.
-    """
-    if not dropout:
-        return values if start is None else start + values
-    sums, tensors = torch.empty_like(values), (values, start)
-    given = values.numel(), *drawn, 1 / (1 - dropout)
-    _library(values.dtype).add_dropped(*given, *map(address, (*tensors, sums)))
-    return sums
 
 
 class _Sum(Function):
@@ -231,14 +180,14 @@ class _Sum(Function):
 
     @staticmethod
     def forward(ctx: Any, inputs_SD: Tensor, part: _Part, starts: Tensor, *factors: Tensor) -> Tensor:
-        read_SD, norm = _Norm.of(part.norm, inputs_SD) if part.first else (inputs_SD, None)
+        read_SD, norm = Norm.of(part.norm, inputs_SD) if part.first else (inputs_SD, None)
         linears = list(part.linears(factors, ctx.needs_input_grad[3:]))
         values_SD, kept = part.forward(linears, read_SD, starts)
         rate = part.dropout.p if part.dropout is not None and part.dropout.training else 0.0
         drawn = choice(rate) if rate else (0, 0)
         outputs_SD = add_dropped(values_SD, rate, drawn, inputs_SD)
         if norm is None:
-            outputs_SD, norm = _Norm.of(part.norm, outputs_SD)
+            outputs_SD, norm = Norm.of(part.norm, outputs_SD)
         ctx.part, ctx.norm, ctx.kept, ctx.dropout = part, norm, kept, (rate, drawn)
         ctx.save_for_backward(inputs_SD, part.norm.weight, *(layer.weight for layer in part.layers), *factors)
         return outputs_SD
@@ -288,28 +237,20 @@ def into_c(blocks: nn.ModuleList, config: Any) -> None:
         blocks: The blocks.
         config: Their configuration in the package transformers.
     """
-    kind = _GELU.get(getattr(config, _ACTIVATIONS[config.model_type]))
+    kind = KINDS.get(getattr(config, _ACTIVATIONS[config.model_type]))
     if kind is None or getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
         return
     for number, block in enumerate(blocks):
-        blocks[number] = NativeBlock(block, _parts(block, config.model_type, kind))
+        blocks[number] = NativeBlock(block, _parts(block, config, kind))
 
 
-def _parts(block: nn.Module, architecture: str, kind: int) -> tuple[_Part, _Part]:
+def _parts(block: nn.Module, config: Any, kind: int) -> tuple[_Part, _Part]:
+    architecture = config.model_type
     (attention, weights), *others = _NAMES[architecture]
     more = []
     for keys, (norm, dropout) in zip((("query", "key", "value", "output"), ("up", "down")), others, strict=True):
         layers = [linear_of(block, architecture, key) for key in keys]
         first = architecture in _FIRST
         more.append((layers, block.get_submodule(norm), first, block.get_submodule(dropout) if dropout else None))
-    return _AttentionPart(block.get_submodule(attention), weights, *more[0]), _FeedForward(kind, *more[1])
-
-
-@cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL:
-    library, place, pointer, number = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
-    library.gelu.argtypes = library.gelu_back.argtypes = [place, place, pointer, pointer]
-    library.normalize.argtypes = [place, place, pointer, pointer, pointer, number, pointer, pointer, pointer]
-    library.normalize_back.argtypes = [place, place, pointer, pointer, pointer, pointer]
-    library.add_dropped.argtypes = [place, ctypes.c_uint64, ctypes.c_uint32, number, pointer, pointer, pointer]
-    return library
+    whole = block.get_submodule(attention), weights, config.num_attention_heads
+    return _AttentionPart(*whole, *more[0]), _FeedForward(kind, *more[1])

@@ -17,17 +17,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
 
-from fedtext.models import native_block
 from fedtext.models.adapters import Adapter
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.checkpointed import layers
 from fedtext.models.native_attention import choice
-from fedtext.models.native_block import NativeBlock, add_dropped, into_c
+from fedtext.models.native_between import Norm, add_dropped, gelu_back
+from fedtext.models.native_between import gelu as gelu_in_c
+from fedtext.models.native_block import NativeBlock, into_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.models.unpadded import Places, implementation
-from fedtext.runtime.compiled import address, compile_problem
+from fedtext.runtime.compiled import compile_problem
 from tests.checkpoints import SCRATCH
 from tests.loops import nonempty
 
@@ -40,10 +41,7 @@ GPT = {"name": "causal", "embedding": {"dim": 12}, "layers": 1, "heads": 2, "pos
 
 def active(kind: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """GELU and its derivative in C."""
-    outputs, grads, library = torch.empty_like(inputs), torch.ones_like(inputs), native_block._library(inputs.dtype)
-    library.gelu(kind, inputs.numel(), address(inputs), address(outputs))
-    library.gelu_back(kind, inputs.numel(), address(inputs), address(grads))
-    return outputs, grads
+    return gelu_in_c(kind, inputs), gelu_back(kind, inputs, torch.ones_like(inputs))
 
 
 @pytest.mark.parametrize("kind", [0, 1])
@@ -69,7 +67,7 @@ def test_layer_norm_and_its_gradient_are_torchs(width: int) -> None:
     inputs, grad = (torch.randn(4, width, dtype=torch.float64) for _ in range(2))
     inputs.requires_grad_()
     wanted = layer_norm(inputs, (width,), module.weight, module.bias, 1e-3)
-    got, norm = native_block._Norm.of(module, inputs.detach())
+    got, norm = Norm.of(module, inputs.detach())
     assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
     slopes = torch.autograd.grad(wanted, inputs, grad)[0]
     assert torch.allclose(norm.back(grad.clone()), slopes, rtol=0, atol=1e-12)

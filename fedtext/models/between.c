@@ -1,5 +1,5 @@
 /* What a block of a transformer computes between its products, forward and backward (engine native;
-   models/native_block.py).
+   models/native_between.py).
 
    Legend: S tokens, D width. */
 
