@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 GARBAGE = 100_000  # new objects before the garbage collector looks at them: imports go on while Ray starts
 
-RESUME = "--resume RUN continues it"
+RESUME = "if it had begun (fedtext ls lists it), --resume RUN continues it"
 NOTES = """\
 Any key of the experiment can be set on the command line:
 

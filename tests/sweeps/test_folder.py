@@ -227,8 +227,8 @@ for name in ("sweep", "run", "reproduce", "corpora"):
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        "sweep 130 interrupted; --resume RUN continues it",
-        "run 130 interrupted; --resume RUN continues it",
+        "sweep 130 interrupted; if it had begun (fedtext ls lists it), --resume RUN continues it",
+        "run 130 interrupted; if it had begun (fedtext ls lists it), --resume RUN continues it",
         "reproduce 130 interrupted; the same command continues it",
         "corpora 130 interrupted",
     ]
