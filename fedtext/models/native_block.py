@@ -60,7 +60,7 @@ class _Linear:
         if not (further or any(self.wanted)):
             return None, [None] * len(self.wanted)
         wanted = further, *(self.wanted or (False, False))
-        found = gradients(grad, self.layer.weight, self.factors, inputs, between, wanted, sums)
+        found = gradients(grad, self.layer, self.factors, inputs, between, wanted, sums)
         return found[0], list(found[1 : 1 + len(self.wanted)])
 
 

@@ -38,7 +38,7 @@ class Packed:
     @classmethod
     def of(cls, right_KN: Tensor) -> "Packed":
         """Pack a matrix of any strides."""
-        (depth, columns), library = right_KN.shape, _library(right_KN.dtype)
+        (depth, columns), library = right_KN.shape, library_of(right_KN.dtype)
         panels = right_KN.new_empty(library.packed_size(depth, columns))
         library.pack_factor(depth, columns, right_KN.data_ptr(), *right_KN.stride(), panels.data_ptr())
         return cls(panels, depth, columns)
@@ -65,7 +65,7 @@ def write_product(sums_MN: Tensor, addend: Tensor | None, left_MK: Tensor, right
         addend: What is added: the matrix itself, or a row for all of its rows; None: zeros.
         left_MK, right_KN: As in ``product``.
     """
-    (rows, depth), columns, library = left_MK.shape, sums_MN.shape[1], _library(sums_MN.dtype)
+    (rows, depth), columns, library = left_MK.shape, sums_MN.shape[1], library_of(sums_MN.dtype)
     right = right_KN.panels if isinstance(right_KN, Packed) else right_KN
     assert left_MK.dtype == right.dtype == sums_MN.dtype
     assert sums_MN.is_contiguous()
@@ -109,7 +109,7 @@ def in_c(inputs: Tensor) -> bool:
 
 
 @cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL:
+def library_of(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     start: list[Any] = [pointer, place]
     size: list[Any] = [place, place, place]
@@ -118,4 +118,5 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library.packed_product.argtypes = [*start, *size, *matrix, pointer, pointer]
     library.packed_size.argtypes, library.packed_size.restype = [place, place], place
     library.pack_factor.argtypes = [*size[1:], *matrix, pointer]
+    library.adapted_outputs.argtypes, library.adapted_gradients.argtypes = [pointer] * 5, [pointer] * 10
     return library
