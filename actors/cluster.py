@@ -67,6 +67,7 @@ def connect(
             f"{address} is a Ray client address, and the server of a trial lives beside this command: run it on a node "
             "of the cluster, or submit it there with ray job submit"
         )
+    _protect_token()
     _check_address(address)
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
     if not job_ships_code():
@@ -147,8 +148,13 @@ def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> No
             f"Ray did not start on this machine ({str(error).partition('. ')[0] or type(error).__name__}): "
             "see whether /tmp or $RAY_TMPDIR has space, and whether the machine is overloaded"
         ) from error
+    _protect_token()
+
+
+def _protect_token() -> None:
+    """Let nobody else on this machine read the password of the user's clusters, as Ray does."""
     with contextlib.suppress(OSError):  # there is none, or it is another user's
-        (Path.home() / ".ray" / "auth_token").chmod(0o600)  # Ray lets everyone on this machine read it
+        (Path.home() / ".ray" / "auth_token").chmod(0o600)
 
 
 def _check_address(address: str) -> None:

@@ -6,7 +6,10 @@ MLflow is imported where it is first needed: that takes seconds, and finding the
 import logging
 import os
 import re
+import shlex
+import shutil
 import sqlite3
+import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +172,9 @@ def ui_hint(store: Store, repository: Path, path: str | None = None) -> str:
         return f"Compare the trials in MLflow: {store.shown.rstrip('/')}{path or ''}"
     own = store == Store(*_default(repository))
     there = "" if Path.cwd() == repository else f"cd '{repository}' && "  # it is no package that is installed
-    command = "make ui" if own else f"python -m dashboards.ui --store '{store.shown}'"
+    found = shutil.which("python")
+    python = "python" if found and Path(found).parent == Path(sys.executable).parent else shlex.quote(sys.executable)
+    command = "make ui" if own else f"{python} -m dashboards.ui --store '{store.shown}'"
     return f"Compare the trials in MLflow: {there}{command}"
 
 

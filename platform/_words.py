@@ -174,7 +174,8 @@ def _run(job: "Job") -> int:
         print_front(job.cases, ended.outcomes, tune.objectives)
     print(ui_hint(job.store, ROOT, ended.page))
     if ended.report:
-        print(f"report: {os.path.relpath(ended.report)}")
+        near = os.path.relpath(ended.report)
+        print(f"report: {ended.report if near.startswith(os.pardir) else near}")
     if sentence := ended.unended(job):
         print(sentence)
     job.folder.complete_copy()

@@ -123,6 +123,8 @@ def dimension(key: str, spec: dict[str, Any]) -> Any:
         values = list(values)
     if form == "grid":
         return tune.grid_search(values)
+    if form == "loguniform" and not all(isinstance(bound, int | float) and bound > 0 for bound in values):
+        raise UserError(f"space.{key}.{form}: {values!r} cannot be drawn from: both bounds are to be above 0")
     try:
         made = getattr(tune, form)(*values) if FORMS[form] else tune.choice(values)
         made.sample(random_state=generator(0, "space"))  # some wrong bounds are noticed only when a value is drawn

@@ -37,8 +37,8 @@ def engine_reason(experiment: Experiment) -> str:
 def _part(model: ModelConfig) -> str:
     """Return the part of a model that an engine computes."""
     if isinstance(model, TransformerConfig):
-        more = ", and products with weights that do not change,"
-        return f"the attention{more if model.adapter and model.precision == 'float32' else ''} of a {model.name}"
+        adapted = model.adapter and model.precision == "float32"
+        return f"the {'blocks' if adapted else 'attention'} of a {model.name}"
     return f"{'the steps' if isinstance(model, Recurrent) else 'the first layer'} of a {model.name}"
 
 

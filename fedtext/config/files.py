@@ -126,6 +126,8 @@ def validate(
         return Experiment.model_validate(content)
     except ValidationError as error:
         problems = error.errors(include_url=False)
+    inside = {problem["loc"] for problem in problems}
+    problems = [problem for problem in problems if not _follows(problem, inside)]
     places = {keys: f"{source}, line {line}" for keys, line in (lines(path.read_text("utf-8")) if path else {}).items()}
     words = {tuple(key.split(".")) for key in overridden}
     by_key: dict[tuple[tuple[str, ...], bool], list[Any]] = {}
@@ -141,6 +143,12 @@ def validate(
     found = list(sentences)
     left = [f"and {len(found) - SHOWN} more problems"] if len(found) > SHOWN else []
     raise UserError("\n".join([*found[:SHOWN], *left]))
+
+
+def _follows(problem: Any, places: Collection[tuple[int | str, ...]]) -> bool:
+    """Whether a list is too short for the wrong entries alone that it has."""
+    where = problem["loc"]
+    return problem["type"] == "too_short" and any(other[: len(where)] == where != other for other in places)
 
 
 def _where(

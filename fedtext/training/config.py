@@ -123,8 +123,8 @@ class Training(Strict):
         description="implementation of layers: reference is torch's, cells has faster recurrent ones (same sums in "
         "another order; model.dropout draws other masks), triton is cells with all steps of a layer in one "
         "kernel, for GPUs, native is cells in C, for CPUs, compiled when it is first used, and has the sums"
-        " over the words of a bag, the attention of a transformer and its float32 products with weights "
-        "that do not change too; auto: native on CPUs if every node has a C compiler, else cells, or "
+        " over the words of a bag, the attention of a transformer and its blocks with an adapter in float32 "
+        "too; auto: native on CPUs if every node has a C compiler, else cells, or "
         "reference for models without recurrent layers",
     )
     stack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(

@@ -147,7 +147,7 @@ def test_a_value_that_is_not_finite_is_a_failure(value: float | None) -> None:
     [
         ({}, "tpe needs a space"),
         ({"method.lambda1": {"grid": [0, 1]}}, "space.method.lambda1.grid: all values of a grid are run"),
-        ({"method.lambda1": {"loguniform": [0, 1]}}, "space.method.lambda1.loguniform"),
+        ({"method.lambda1": {"loguniform": [0, 1]}}, r"lambda1.loguniform: \[0, 1\] cannot be drawn from: both"),
         ({"storage": {"choice": ["a"]}}, "only what is computed can be swept"),
     ],
 )

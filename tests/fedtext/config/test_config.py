@@ -84,6 +84,21 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
     assert fault(tmp_path, old, new) == sentence
 
 
+def test_a_list_with_a_wrong_entry_is_not_too_short_as_well() -> None:
+    lora: dict[str, Any] = {"modules": ["querry"]}
+    content = {
+        "name": "x",
+        "corpus": "demo",
+        "method": "fedavg",
+        "model": {"name": "transformer", "adapter": {"lora": lora}},
+    }
+    with pytest.raises(UserError, match=r"lora\.modules\.0: should be 'query'[^\n]*$"):
+        files.validate(content)
+    lora["modules"] = []
+    with pytest.raises(UserError, match=r"model\.adapter\.lora\.modules: .* at least 1 item"):
+        files.validate(content)
+
+
 @pytest.mark.parametrize(
     ("added", "words"),
     [

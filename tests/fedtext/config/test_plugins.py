@@ -259,3 +259,9 @@ def test_an_experiment_reads_back_from_its_folder(tmp_path: Path) -> None:
     files.keep_plugins(experiment, kept)
     assert fedtext.load(kept / "experiment.yaml") == experiment
     assert Experiment.model_validate(experiment.model_dump() | {"plugins": experiment.plugins}) == experiment
+
+
+def test_one_plug_in_needs_no_list(tmp_path: Path) -> None:
+    file = write(tmp_path, plugins=[])
+    for one in nonempty([str(tmp_path / "mine.py"), tmp_path / "mine.py"]):
+        assert fedtext.load(file, plugins=one).method.name == "mine"

@@ -182,7 +182,7 @@ def test_its_engine_and_stack_say_why() -> None:
     chosen = choose_engine(experiment, gpu=False, problem="")
     assert engine_reason(chosen) == "engine native: the attention of a transformer in C, equal to torch's to rounding"
     adapted = choose_engine(tiny.experiment(model=SCRATCH | {"adapter": {}}), gpu=False, problem="")
-    assert "the attention, and products with weights that do not change, of a transformer" in engine_reason(adapted)
+    assert "engine native: the blocks of a transformer in C" in engine_reason(adapted)
     assert stack_size(experiment, 1000) == (
         1,
         "clients one by one: the layers of a transformer fill a core by themselves",
