@@ -22,6 +22,7 @@ from fedtext.models.adapted import FrozenLinear, Joined, LoRALinear
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.checkpointed import settings
 from fedtext.runtime.tensor_files import os_errors
+from fedtext.state.draft import remove_folder
 from fedtext.text import pretrained
 from fedtext.text.tokens import BOS, EOS, UNK
 
@@ -66,7 +67,8 @@ def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]
             made = language_model(network, experiment, entries)
             made.save_pretrained(draft)
             tokenizer(entries, pairs).save_pretrained(draft)
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                remove_folder(folder)
             os.replace(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)

@@ -47,6 +47,7 @@ class Norm:
     @classmethod
     def of(cls, module: nn.LayerNorm, inputs_SD: Tensor) -> tuple[Tensor, "Norm"]:
         """Compute the outputs; they are not kept, since as those of a part they would refer to themselves."""
+        assert inputs_SD.dtype == module.weight.dtype
         normal_SD, outputs_SD = torch.empty_like(inputs_SD), torch.empty_like(inputs_SD)
         factor_S = inputs_SD.new_empty(inputs_SD.shape[0])
         given = address(inputs_SD), address(module.weight), address(module.bias), module.eps

@@ -38,15 +38,17 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class _Linear:
-    """A layer of a part in one call: its factors are those of the call.
+    """A layer of a part in one call.
 
     Args:
         layer: The layer.
+        weight: Its weight in that call.
         factors: Those of its adapter, if it has one.
         wanted: Whether gradients of A and B are wanted.
     """
 
     layer: FrozenLinear
+    weight: Tensor
     factors: Factors | None
     wanted: Sequence[bool]
 
@@ -60,7 +62,7 @@ class _Linear:
         if not (further or any(self.wanted)):
             return None, [None] * len(self.wanted)
         wanted = further, *(self.wanted or (False, False))
-        found = gradients(grad, self.layer, self.factors, inputs, between, wanted, sums)
+        found = gradients(grad, self.weight, self.factors, inputs, between, wanted, sums)
         return found[0], list(found[1 : 1 + len(self.wanted)])
 
 
@@ -88,15 +90,18 @@ class _Part(ABC):
         adapted = (layer for layer in self.layers if isinstance(layer, LoRALinear))
         return [factor for layer in adapted for factor in (layer.lora_A, layer.lora_B)]
 
-    def linears(self, factors: Sequence[Tensor], wanted: Sequence[bool]) -> Iterator[_Linear]:
-        """Yield the layers with their factors and whether the gradients of these are wanted."""
+    def linears(
+        self, weights: Sequence[Tensor], factors: Sequence[Tensor], wanted: Sequence[bool]
+    ) -> Iterator[_Linear]:
+        """Yield the layers with their weights and factors, and whether the gradients of the factors are wanted."""
         at = 0
-        for layer in self.layers:
+        for layer, weight in zip(self.layers, weights, strict=True):
             if isinstance(layer, LoRALinear):
-                yield _Linear(layer, Factors(factors[at], factors[at + 1], layer.scale), wanted[at : at + 2])
+                made = Factors(factors[at], factors[at + 1], layer.scale)
+                yield _Linear(layer, weight, made, wanted[at : at + 2])
                 at += 2
             else:
-                yield _Linear(layer, None, ())
+                yield _Linear(layer, weight, None, ())
 
     @abstractmethod
     def forward(self, linears: Sequence[_Linear], inputs_SD: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
@@ -181,7 +186,8 @@ class _Sum(Function):
     @staticmethod
     def forward(ctx: Any, inputs_SD: Tensor, part: _Part, starts: Tensor, *factors: Tensor) -> Tensor:
         read_SD, norm = Norm.of(part.norm, inputs_SD) if part.first else (inputs_SD, None)
-        linears = list(part.linears(factors, ctx.needs_input_grad[3:]))
+        weights, factors = [layer.weight for layer in part.layers], tuple(factor.contiguous() for factor in factors)
+        linears = list(part.linears(weights, factors, ctx.needs_input_grad[3:]))
         values_SD, kept = part.forward(linears, read_SD, starts)
         rate = part.dropout.p if part.dropout is not None and part.dropout.training else 0.0
         drawn = choice(rate) if rate else (0, 0)
@@ -189,15 +195,15 @@ class _Sum(Function):
         if norm is None:
             outputs_SD, norm = Norm.of(part.norm, outputs_SD)
         ctx.part, ctx.norm, ctx.kept, ctx.dropout = part, norm, kept, (rate, drawn)
-        ctx.save_for_backward(inputs_SD, part.norm.weight, *(layer.weight for layer in part.layers), *factors)
+        ctx.save_for_backward(inputs_SD, part.norm.weight, *weights, *factors)
         return outputs_SD
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor | None, ...]:
         part, further = ctx.part, ctx.needs_input_grad[0]
-        factors = ctx.saved_tensors[2 + len(part.layers) :]  # which raises an error if one of them has changed
-        linears = list(part.linears(factors, ctx.needs_input_grad[3:]))
+        saved, count = ctx.saved_tensors[2:], len(part.layers)  # which raises an error if a tensor has changed
+        linears = list(part.linears(saved[:count], saved[count:], ctx.needs_input_grad[3:]))
         grad_SD = grad_SD.contiguous()
         if not part.first:
             grad_SD = ctx.norm.back(grad_SD.clone())

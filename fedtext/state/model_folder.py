@@ -32,6 +32,7 @@ from fedtext.models.transformer import TransformerClassifier, blocks
 from fedtext.parameters import build_network
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
+from fedtext.state.draft import remove_folder
 from fedtext.text import byte_pairs, pretrained
 from fedtext.text.representation import BPE, Pieces
 
@@ -129,7 +130,8 @@ def write(trained: Trained, folder: Path) -> None:
     with writing(folder, "the model"), tensor_files.os_errors():
         try:
             _write(trained, draft)
-            shutil.rmtree(folder, ignore_errors=True)
+            if folder.exists():
+                remove_folder(folder)
             os.replace(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)

@@ -136,3 +136,37 @@ def test_a_weight_that_changes_before_the_backward_pass_is_an_error() -> None:
     frozen.weight.mul_(3)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outputs.sum().backward()
+
+
+def test_factors_of_any_strides_and_weights_that_nothing_keeps_are_read_right() -> None:
+    made, inputs, found = layer(), torch.randn(9, 20, dtype=torch.float64), []
+    made.lora_A = torch.nn.Parameter(torch.randn(20, 3, dtype=torch.float64).t())
+    made.lora_B = torch.nn.Parameter(torch.randn(3, 12, dtype=torch.float64).t())
+    for in_c in nonempty([False, True]):
+        with products_in_c(in_c):
+            outputs = made(inputs)
+        found.append((outputs, *torch.autograd.grad(outputs.sin().sum(), made.parameters())))
+    for want, got in nonempty(zip(*found, strict=True)):
+        assert torch.allclose(got, want, rtol=1e-11, atol=1e-11)
+    with torch.inference_mode():
+        whole = LoRALinear(torch.nn.Linear(768, 768), LoRA(rank=3))
+        torch.nn.init.normal_(whole.lora_B)
+        inputs = torch.randn(5, 768)
+        with products_in_c(True):
+            found = [whole(inputs) for _ in range(3)]
+        for each in nonempty(found):
+            assert torch.allclose(each, whole(inputs), atol=1e-4)
+
+
+def test_numbers_of_two_types_are_refused() -> None:
+    with products_in_c(True), pytest.raises(AssertionError):
+        layer()(torch.randn(5, 20))
+
+
+def test_gradients_are_of_the_weight_that_was_used() -> None:
+    made, inputs = layer(), torch.randn(5, 20, dtype=torch.float64, requires_grad=True)
+    want = torch.autograd.grad(made(inputs).sum(), inputs)[0]
+    with products_in_c(True):
+        outputs = made(inputs)
+    made.weight = torch.zeros_like(made.weight)
+    assert torch.allclose(torch.autograd.grad(outputs.sum(), inputs)[0], want, rtol=0, atol=1e-12)
