@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import zipfile
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +37,9 @@ def unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 def files(*folders: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each file below some folders, sockets and the like left aside."""
     for folder in folders:
-        for path in sorted(folder.rglob("*")):
+        # A folder that is removed meanwhile is left out, where Path.rglob would fail.
+        there = (Path(where, name) for where, _, names in os.walk(folder) for name in names)
+        for path in sorted(there):
             try:
                 if path.is_file() and not path.is_symlink():
                     yield str(path), path.read_bytes()

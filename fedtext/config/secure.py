@@ -1,14 +1,10 @@
 """The keys of secure aggregation."""
 
 import math
-from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from fedtext.schema import Strict
-
-if TYPE_CHECKING:
-    from fedtext.config.settings import Settings
 
 BITS = 24  # of a coordinate at most, unless asked for: as many as float32 has
 RING = 32  # bits of a sum
@@ -17,17 +13,6 @@ RING = 32  # bits of a sum
 def room(clients: int) -> int:
     """Return how many bits of a coordinate the sum of this number of clients leaves."""
     return RING - math.ceil(math.log2(max(1, clients)))
-
-
-def summands(experiment: "Settings", clients: int) -> int:
-    """Return the largest number of updates in a round's sum: of clients, and of canaries.
-
-    Args:
-        experiment: The experiment.
-        clients: Number of clients that can train.
-    """
-    canaries = experiment.privacy.canaries
-    return experiment.participation.largest(clients) + (canaries.clients if canaries else 0)
 
 
 def levels(bits: int) -> int:

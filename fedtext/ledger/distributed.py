@@ -20,7 +20,7 @@ from fedtext.accounting import distributed as accounting
 from fedtext.accounting.distributed import LARGEST, Kind, Shares, rounded_norm
 from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
-from fedtext.config.secure import BITS, RING, levels, room, summands
+from fedtext.config.secure import BITS, RING, levels, room
 from fedtext.errors import UserError
 from fedtext.ledger.assumptions import ROUNDS, drawn
 from fedtext.ledger.outside import outside
@@ -96,6 +96,17 @@ def _fits(asked: _Asked, bits: int) -> bool:
     beside = _SAFE * math.sqrt(asked.clients * noise.variance)
     counted = noise.variance <= LARGEST and noise.sensitivity < 2**30  # whose square is that of a 64-bit integer
     return counted and asked.summands * levels(bits) + beside < 2 ** (RING - 1)
+
+
+def summands(experiment: "Experiment", clients: int) -> int:
+    """Return the largest number of updates in a round's sum: of clients, and of canaries.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients that can train.
+    """
+    canaries = experiment.privacy.canaries
+    return experiment.participation.largest(clients) + (canaries.clients if canaries else 0)
 
 
 def is_distributed(experiment: "Experiment") -> bool:

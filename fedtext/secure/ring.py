@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.config.secure import BITS, SecureAggregation, levels, room, summands
+from fedtext.config.secure import BITS, SecureAggregation, levels, room
 from fedtext.errors import UserError
 from fedtext.layout import Layout
-from fedtext.ledger.distributed import Grid, grid, is_distributed
+from fedtext.ledger.distributed import Grid, grid, is_distributed, summands
 from fedtext.messages import Update
 from fedtext.secure import integer_noise
 
