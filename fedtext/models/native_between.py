@@ -38,7 +38,7 @@ def gelu_back(kind: int, inputs_SF: Tensor, grad_SF: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Norm:
-    """What the gradient of LayerNorm needs: its weight, the normalized numbers, and the factor of each row."""
+    """The weight of LayerNorm, the normalized numbers, and the factor of each row, from which its gradient follows."""
 
     weight: Tensor
     normal_SD: Tensor

@@ -27,14 +27,14 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
 from fedtext.models import adapter_files
 from fedtext.models.adapters import A, B
-from fedtext.models.checkpointed import TransformerConfig
 from fedtext.models.transformer import TransformerClassifier, blocks
 from fedtext.parameters import build_network
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
 from fedtext.state.draft import remove_folder
-from fedtext.text import byte_pairs, pretrained
-from fedtext.text.representation import BPE, Pieces
+from fedtext.state.model_checkpoint import relocated, save_checkpoint
+from fedtext.text import byte_pairs
+from fedtext.text.representation import BPE
 
 FORMAT = 1
 FOLDER = "model"  # its name in the folder of a run
@@ -167,7 +167,7 @@ def _write(trained: Trained, draft: Path) -> None:
     }
     (draft / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(_contiguous(trained.shared), draft / SHARED)
-    _save_checkpoint(trained.experiment, draft / TOKENIZER)
+    save_checkpoint(trained.experiment, draft / TOKENIZER)
     _save_adapter(trained, draft)
     if trained.tokenizer:
         (draft / TOKENIZER).mkdir(exist_ok=True)
@@ -210,7 +210,7 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
             "the model with trust_plugins=True (predict --trust-plugins)"
         )
     if (folder / TOKENIZER).is_dir():
-        content = _relocated(content, str(folder / TOKENIZER))
+        content = relocated(content, str(folder / TOKENIZER))
     if (folder / INITIAL_ADAPTER).is_dir():
         content["model"]["adapter"]["lora"]["checkpoint"] = str(folder / INITIAL_ADAPTER)
     experiment = files.validate(content, str(folder / EXPERIMENT))
@@ -276,20 +276,6 @@ def _contiguous(state: State) -> dict[str, NDArray[np.float32]]:
     return {name: np.ascontiguousarray(tensor) for name, tensor in state.items()}
 
 
-def _save_checkpoint(experiment: Experiment, folder: Path) -> None:
-    """Save the tokenizer of texts and the configuration of the encoder, if they come from a checkpoint; and the encoder
-    itself if its weights are no parameters, as with an adapter."""
-    model, text = experiment.model, experiment.corpus.text
-    cuts = text.checkpoint if isinstance(text, Pieces) else None
-    sizes = model.checkpoint if isinstance(model, TransformerConfig) else None
-    if source := sizes or cuts:
-        pretrained.settings(source).save_pretrained(folder)
-    if sizes and model.drawn:
-        pretrained.network(sizes).save_pretrained(folder)
-    if cuts:
-        pretrained.tokenizer(cuts).save_pretrained(folder)
-
-
 def _save_adapter(trained: Trained, draft: Path) -> None:
     """Save the adapter of a pretrained encoder, if the clients have a whole one in common, and where it began."""
     model = trained.experiment.model
@@ -314,13 +300,3 @@ def _save_adapter(trained: Trained, draft: Path) -> None:
     }
     if any(name.endswith(leaves[1]) for name in factors):
         adapter_files.save(draft / ADAPTER, lora, model.checkpoint, blocks(model), factors)
-
-
-def _relocated(part: Any, folder: str) -> Any:
-    """Replace the paths of checkpoints in an experiment's content by the model's folder."""
-    if isinstance(part, dict):
-        return {
-            key: folder if key in ("checkpoint", "source") and isinstance(value, str) else _relocated(value, folder)
-            for key, value in part.items()
-        }
-    return [_relocated(each, folder) for each in part] if isinstance(part, list) else part

@@ -1,9 +1,5 @@
 """Engine native in transformers: attention within each text, and whole networks, against torch's."""
 
-import os
-import platform
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +21,7 @@ from fedtext.runtime.compiled import compile_problem
 from fedtext.testing.runs import check_run
 from tests import tiny
 from tests.checkpoints import SCRATCH
+from tests.compilers import printed_by_width, x86
 from tests.loops import nonempty
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
@@ -132,14 +129,9 @@ print(found.hexdigest())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions of an x86-64 are left out")
+@x86
 def test_its_bits_do_not_depend_on_the_width_of_vectors(tmp_path: Path) -> None:
-    found = set()
-    for compiler in nonempty(["cc", "cc -mno-avx512f"]):
-        environment = os.environ | {"CC": compiler, "XDG_CACHE_HOME": str(tmp_path / compiler)}
-        run = subprocess.run([sys.executable, "-c", BITS], env=environment, capture_output=True, text=True, check=True)
-        found.add(run.stdout)
-    assert len(found) == 1
+    assert len(printed_by_width(BITS, tmp_path)) == 1
 
 
 def test_eager_attention_is_not_computed_in_c() -> None:

@@ -2,11 +2,7 @@
 
 import copy
 import gc
-import os
 import pickle
-import platform
-import subprocess
-import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -30,6 +26,7 @@ from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.models.unpadded import Places, implementation
 from fedtext.runtime.compiled import compile_problem
 from tests.checkpoints import SCRATCH
+from tests.compilers import printed_by_width, x86
 from tests.loops import nonempty
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
@@ -270,11 +267,6 @@ print(found.hexdigest())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions of an x86-64 are left out")
+@x86
 def test_its_bits_do_not_depend_on_the_width_of_vectors(tmp_path: Path) -> None:
-    found = set()
-    for compiler in nonempty(["cc", "cc -mno-avx512f"]):
-        environment = os.environ | {"CC": compiler, "XDG_CACHE_HOME": str(tmp_path / compiler)}
-        done = subprocess.run([sys.executable, "-c", BITS], env=environment, capture_output=True, text=True, check=True)
-        found.add(done.stdout)
-    assert len(found) == 1
+    assert len(printed_by_width(BITS, tmp_path)) == 1
