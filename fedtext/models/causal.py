@@ -30,9 +30,8 @@ from fedtext.models.checkpointed import (
     layers,
     settings,
 )
-from fedtext.models.fixed import Fixed, storable
+from fedtext.models.fixed import Fixed, storable, with_blocks
 from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
-from fedtext.models.native_block import into_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
@@ -119,9 +118,9 @@ class CausalNetwork(LanguageModel):
         self.fixed: Fixed | None = None
         if config.adapter:
             adapt(self.decoder, network.config.model_type, network.h, config.adapter)
-            into_c(network.h, network.config)
             if first := config.adapter.fixed(len(network.h)):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb)
+            network = with_blocks(network, network.h)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = network.config.n_positions

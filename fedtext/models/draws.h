@@ -1,5 +1,7 @@
 /* Pseudo-random choices for dropout: each depends on its place and a key alone. */
 
+#pragma once
+
 #include "products.h"
 
 typedef uint32_t drawn __attribute__((vector_size(4 * LANES)));
@@ -16,4 +18,10 @@ INLINE drawn draw(place first, uint64_t key) {
     drawn places;
     for (int lane = 0; lane < LANES; lane++) places[lane] = (uint32_t)(first + lane);
     return mixed(mixed(places ^ (uint32_t)key) + (uint32_t)(key >> 32));
+}
+
+/* The numbers at so many places whose draws are at least `limit`, and 0 for the others. */
+INLINE vector left_over(place first, uint64_t key, uint64_t limit, vector values) {
+    mask kept = __builtin_convertvector((chosen)(draw(first, key) >= (uint32_t)limit), mask);
+    return (vector)((mask)values & kept);
 }

@@ -1,5 +1,7 @@
 /* exp of vectors. */
 
+#pragma once
+
 #include "products.h"
 
 #if REAL_BITS == 32

@@ -5,13 +5,14 @@ Legend: B texts, T tokens of a text, D embedding.
 
 import copy
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedtext.models.native_block import into_c
 from fedtext.models.native_products import wanted_in_c
 from fedtext.models.unpadded import Places, run_unpadded
 
@@ -44,8 +45,8 @@ class Fixed:
     ) -> None:
         decoder, blocks = network.config.model_type == "gpt2", blocks_of(network)
         inputs: dict[str, nn.Module] = {"wpe": _Zero(), "drop": nn.Identity()} if decoder else {"embeddings": _Given()}
-        self.below = _with(network, blocks[:first], {"ln_f": nn.Identity()} if decoder else {})
-        self.above = _with(network, blocks[first:], inputs)
+        self.below = with_blocks(network, blocks[:first], {"ln_f": nn.Identity()} if decoder else {})
+        self.above = with_blocks(network, blocks[first:], inputs)
         self.modules = [*(getattr(network, name) for name in inputs), *blocks[:first]]
         self.left, self.finish = int(megabytes * MB), finish
         self.stored: dict[bytes, Tensor] = {}
@@ -96,12 +97,19 @@ def blocks_of(network: Any) -> nn.ModuleList:
     return blocks
 
 
-def _with(network: Any, blocks: nn.ModuleList, others: dict[str, nn.Module]) -> Any:
-    """Return the network with these blocks and other modules in place of its own."""
+def with_blocks(network: Any, blocks: nn.ModuleList, others: Mapping[str, nn.Module] | None = None) -> Any:
+    """Return a network that computes these blocks, in C where that is possible, and has the parameters of this one.
+
+    Args:
+        network: The network of the package transformers, adapted.
+        blocks: Some of its blocks.
+        others: Modules in place of its own.
+    """
     holder, leaf = _BLOCKS[network.config.model_type]
+    found: dict[str, nn.Module] = {leaf: into_c(blocks, network.config)}
     if holder:
-        return _replaced(network, {holder: _replaced(network.get_submodule(holder), {leaf: blocks}), **others})
-    return _replaced(network, {leaf: blocks, **others})
+        found = {holder: _replaced(network.get_submodule(holder), found)}
+    return _replaced(network, found | dict(others or {}))
 
 
 def _replaced(module: Any, others: dict[str, nn.Module]) -> Any:

@@ -1,32 +1,41 @@
-"""Engine native: attention within each text in C (models/attention.c).
+"""Engine native: attention within each text in C (models/attention.h).
 
 Legend: B texts, S tokens of all texts, L of one text, N heads, A width of a head, D = N x A.
 """
 
 import ctypes
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from fedtext.runtime.compiled import BITS, address, compiled
+from fedtext.models.native_transformer import Layout, library
+from fedtext.runtime.compiled import BITS, address
 
-SOURCE = Path(__file__).with_name("attention.c")
 
+class Dropout(NamedTuple):
+    """What dropout leaves in a call: each number whose draw, by its place and a key, is at least a limit (draws.h).
 
-class _Layout(ctypes.Structure):
-    """``layout`` of models/attention.c."""
+    Attributes:
+        share: Factor of what is left.
+        key: The key, of 64 bits.
+        limit: The limit, for draws of 32 bits; 0: all is left.
+    """
 
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("texts", "heads", "width", "causal")),
-        *((name, ctypes.c_void_p) for name in ("starts", "kept")),
-        *((name, ctypes.c_double) for name in ("scale", "share")),
-    ]
+    share: float
+    key: int
+    limit: int
+
+    @classmethod
+    def drawn(cls, rate: float) -> "Dropout":
+        """Draw a key for a rate of dropout; there is no draw if the rate is 0."""
+        if not rate:
+            return cls(1.0, 0, 0)
+        share = 1 / (1 - rate) if rate < 1 else 0.0
+        return cls(share, int(torch.randint(2**63 - 1, ())), min(round(rate * 2**32), 2**32 - 1))
 
 
 @dataclass(frozen=True)
@@ -37,27 +46,15 @@ class Attention:
         starts: Index of each text's first token, and at the end S; int64.
         heads: N.
         scale: Factor of the products of queries and keys; positive.
-        dropout: Rate of dropout on the weights.
         causal: Whether a token attends only to itself and to those before it.
-        kept: The weights that dropout leaves, as ``kept_weights`` draws them; None: all.
+        dropout: Dropout of the weights.
     """
 
     starts: Tensor
     heads: int
     scale: float
-    dropout: float
     causal: bool
-    kept: Tensor | None
-
-    @classmethod
-    def drawn(cls, starts: Tensor, heads: int, scale: float, dropout: float, causal: bool) -> "Attention":
-        """Draw the weights that dropout leaves.
-
-        Args:
-            starts, heads, scale, dropout, causal: As in the class.
-        """
-        kept = kept_weights(starts, heads, dropout) if dropout else None
-        return cls(starts, heads, scale, dropout, causal, kept)
+    dropout: Dropout
 
     def outputs(self, query_SD: Tensor, key_SD: Tensor, value_SD: Tensor) -> Tensor:
         """Compute attention.
@@ -68,9 +65,9 @@ class Attention:
         Returns:
             The outputs, shape (S, D).
         """
-        output_SD, layout = torch.empty_like(query_SD), self._layout(query_SD.shape[1])
-        memory, library = _memory(layout, output_SD, 1)
-        library.attend(ctypes.byref(layout), *map(address, (query_SD, key_SD, value_SD, memory, output_SD)))
+        output_SD, layout = torch.empty_like(query_SD), self.layout(query_SD.shape[1])
+        tensors = query_SD, key_SD, value_SD, _memory(layout, output_SD, 1), output_SD
+        library(output_SD.dtype).attend(ctypes.byref(layout), *map(address, tensors))
         return output_SD
 
     def gradients(
@@ -83,16 +80,15 @@ class Attention:
             grad_SD: The gradients of the outputs, contiguous.
         """
         query, key, value = grad_SD.new_empty(3, *grad_SD.shape).unbind()
-        layout = self._layout(grad_SD.shape[1])
-        memory, library = _memory(layout, grad_SD, 3)
-        tensors = query_SD, key_SD, value_SD, grad_SD, memory, query, key, value
-        library.attend_back(ctypes.byref(layout), *map(address, tensors))
+        layout = self.layout(grad_SD.shape[1])
+        tensors = query_SD, key_SD, value_SD, grad_SD, _memory(layout, grad_SD, 3), query, key, value
+        library(grad_SD.dtype).attend_back(ctypes.byref(layout), *map(address, tensors))
         return query, key, value
 
-    def _layout(self, width: int) -> _Layout:
+    def layout(self, width: int) -> Layout:
+        """Return attention of a width for C, which has the addresses of these tensors."""
         given = len(self.starts) - 1, self.heads, width // self.heads, self.causal
-        share = 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
-        return _Layout(*given, self.starts.data_ptr(), address(self.kept), self.scale, share)
+        return Layout(*given, self.starts.data_ptr(), self.scale, *self.dropout)
 
 
 class NativeAttention(Function):
@@ -125,7 +121,8 @@ def attend(
 
     Args:
         query_SD, key_SD, value_SD: Of all texts' tokens, text by text. The columns of a head are next to each other.
-        starts, heads, scale, dropout, causal: As in ``Attention``.
+        starts, heads, scale, causal: As in ``Attention``.
+        dropout: Rate of dropout on the weights.
 
     Returns:
         The outputs, shape (S, D). They have first derivatives only.
@@ -133,37 +130,11 @@ def attend(
     assert query_SD.dtype in BITS
     assert scale > 0
     assert starts.dtype == torch.int64
-    attention = Attention.drawn(starts, heads, scale, dropout, causal)
+    attention = Attention(starts, heads, scale, causal, Dropout.drawn(dropout))
     found: Tensor = NativeAttention.apply(query_SD, key_SD, value_SD, attention)
     return found
 
 
-def kept_weights(starts: Tensor, heads: int, dropout: float) -> Tensor:
-    """Draw the weights that dropout leaves, of each text and head L x L: 1 or 0.
-
-    Args:
-        starts, heads, dropout: As in ``attend``.
-    """
-    kept = torch.empty(heads * int((starts.diff() ** 2).sum()), dtype=torch.uint8)
-    _library(torch.float32).draw_kept(len(kept), *choice(dropout), kept.data_ptr())
-    return kept
-
-
-def choice(dropout: float) -> tuple[int, int]:
-    """Draw what dropout leaves: a key of 64 bits, and the least draw of 32 bits that is left (models/draws.h)."""
-    return int(torch.randint(2**63 - 1, ())), min(round(dropout * 2**32), 2**32 - 1)
-
-
-def _memory(layout: _Layout, like: Tensor, matrices: int) -> tuple[Tensor, ctypes.CDLL]:
-    """Return memory for a number of matrices of weights, and the library."""
-    library = _library(like.dtype)
-    return like.new_empty(library.attention_memory(ctypes.byref(layout), matrices)), library
-
-
-@cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL:
-    library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
-    library.attention_memory.argtypes, library.attention_memory.restype = [pointer, place], place
-    library.attend.argtypes, library.attend_back.argtypes = [pointer] * 6, [pointer] * 9
-    library.draw_kept.argtypes = [place, ctypes.c_uint64, ctypes.c_uint32, pointer]
-    return library
+def _memory(layout: Layout, like: Tensor, matrices: int) -> Tensor:
+    """Return memory for a number of matrices of weights."""
+    return like.new_empty(library(like.dtype).attention_memory(ctypes.byref(layout), matrices))

@@ -1,29 +1,29 @@
-"""Engine native: blocks of transformers whose weights do not change, with their gradients, in C.
+"""Engine native: blocks of transformers whose weights do not change, with their gradients, in C (models/transformer.c).
 
-A block adds up twice: first what its attention makes of its inputs, then what its feed-forward part makes of that sum.
-LayerNorm comes after either sum (BERT, DistilBERT), or before either part (GPT-2). A part is one function for autograd:
-products are those of models/products.c, and what is between them is in models/between.c.
-
-Legend: S tokens of all texts, D width of the block, F of the feed-forward part, R rank of an adapter.
+Legend: S tokens of all texts, D width of a block.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from fedtext.models.adapted import FrozenLinear, LoRALinear, linear_of
-from fedtext.models.native_attention import Attention, choice
-from fedtext.models.native_between import KINDS, Norm, add_dropped, gelu, gelu_back
-from fedtext.models.native_linear import Factors, gradients, outputs
+from fedtext.models.native_attention import Attention, Dropout
+from fedtext.models.native_linear import Factors, grad_of, layer_in_c
 from fedtext.models.native_products import in_c
+from fedtext.models.native_transformer import ALONE, BACKWARD, KEEPING, LAYERS, PARTS, Adapted, Block, Sum, library
+from fedtext.runtime.compiled import address
 
+_KINDS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1}  # of GELU, by their names in the package transformers
 _ACTIVATIONS = {"bert": "hidden_act", "distilbert": "activation", "gpt2": "activation_function"}
 _FIRST = ("gpt2",)  # LayerNorm comes before the parts
+_KEYS = ("query", "key", "value", "output", "up", "down")  # of the layers, in the order of models/transformer.c
 # The modules of each architecture: attention and its dropout, and of either part LayerNorm and the outputs' dropout.
 _NAMES = {
     "bert": (
@@ -37,226 +37,183 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class _Linear:
-    """A layer of a part in one call.
+class _Parts:
+    """What C computes a block from.
 
-    Args:
-        layer: The layer.
-        weight: Its weight in that call.
-        factors: Those of its adapter, if it has one.
-        wanted: Whether gradients of A and B are wanted.
+    Attributes:
+        layers: The linear layers, in the order of ``_KEYS``.
+        norms: LayerNorm of attention and of the feed-forward part.
+        dropouts: Dropout on the outputs of each; None: none.
+        attention: The attention of the package transformers.
+        weights: Dropout on its weights.
+        heads: Number of its heads.
+        first: Whether LayerNorm comes before a part, and not after its sum.
+        kind: The kind of GELU.
     """
 
-    layer: FrozenLinear
-    weight: Tensor
-    factors: Factors | None
-    wanted: Sequence[bool]
+    layers: Sequence[FrozenLinear]
+    norms: Sequence[Any]
+    dropouts: Sequence[Any]
+    attention: Any
+    weights: Any
+    heads: int
+    first: bool
+    kind: int
 
-    def outputs(self, inputs: Tensor) -> tuple[Tensor, Tensor | None]:
-        return outputs(self.layer, inputs, self.factors)
-
-    def gradients(
-        self, grad: Tensor, inputs: Tensor, between: Tensor | None, further: bool = True, sums: Tensor | None = None
-    ) -> tuple[Tensor | None, list[Tensor | None]]:
-        """Return the gradient of the inputs, and those of the factors."""
-        if not (further or any(self.wanted)):
-            return None, [None] * len(self.wanted)
-        wanted = further, *(self.wanted or (False, False))
-        found = gradients(grad, self.weight, self.factors, inputs, between, wanted, sums)
-        return found[0], list(found[1 : 1 + len(self.wanted)])
-
-
-class _Part(ABC):
-    """A part of a block.
-
-    Args:
-        layers: Its linear layers, in the order of their keys.
-        norm: Its LayerNorm, before it or after the sum.
-        first: Whether that is before it.
-        dropout: Dropout on its outputs; None: none.
-    """
-
-    def __init__(self, layers: Sequence[FrozenLinear], norm: nn.LayerNorm, first: bool, dropout: Any) -> None:
-        self.layers, self.norm, self.first, self.dropout = layers, norm, first, dropout
+    @property
+    def adapted(self) -> list[tuple[int, LoRALinear]]:
+        """The layers that have an adapter, and their places."""
+        return [(place, layer) for place, layer in enumerate(self.layers) if isinstance(layer, LoRALinear)]
 
     @property
     def whole(self) -> bool:
         """Whether all of it is computed in C."""
-        return all(layer.alone for layer in self.layers if isinstance(layer, LoRALinear))
+        return all(layer.alone for _, layer in self.adapted)
 
     @property
     def factors(self) -> list[Tensor]:
         """A and B of each adapted layer."""
-        adapted = (layer for layer in self.layers if isinstance(layer, LoRALinear))
-        return [factor for layer in adapted for factor in (layer.lora_A, layer.lora_B)]
+        return [factor for _, layer in self.adapted for factor in (layer.lora_A, layer.lora_B)]
 
-    def linears(
-        self, weights: Sequence[Tensor], factors: Sequence[Tensor], wanted: Sequence[bool]
-    ) -> Iterator[_Linear]:
-        """Yield the layers with their weights and factors, and whether the gradients of the factors are wanted."""
-        at = 0
-        for layer, weight in zip(self.layers, weights, strict=True):
-            if isinstance(layer, LoRALinear):
-                made = Factors(factors[at], factors[at + 1], layer.scale)
-                yield _Linear(layer, weight, made, wanted[at : at + 2])
-                at += 2
-            else:
-                yield _Linear(layer, weight, None, ())
+    @property
+    def fixed(self) -> list[Tensor]:
+        """The other tensors that the gradients depend on."""
+        return [*(layer.weight for layer in self.layers), *(norm.weight for norm in self.norms)]
 
-    @abstractmethod
-    def forward(self, linears: Sequence[_Linear], inputs_SD: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        """Return the outputs, shape (S, D), and what the gradients need."""
+    def drawn(self, inputs_SD: Tensor, starts: Tensor, factors: Iterator[Tensor], panels: Sequence[Tensor]) -> Block:
+        """Return the block for C, which has the addresses of these tensors. What dropout leaves is drawn.
 
-    @abstractmethod
-    def backward(
-        self, linears: Sequence[_Linear], grad_SD: Tensor, kept: tuple[Any, ...], further: bool, sums_SD: Tensor | None
-    ) -> tuple[Tensor | None, list[Tensor | None]]:
-        """Return the gradients of the inputs, added to sums if there are any, and those of the factors."""
-
-
-class _AttentionPart(_Part):
-    """Attention: queries, keys, values and outputs.
-
-    Args:
-        module: The attention of the package transformers.
-        dropout: Name of its dropout of weights.
-        heads: Number of heads.
-        more: The arguments of ``_Part``.
-    """
-
-    def __init__(self, module: Any, dropout: str, heads: int, *more: Any) -> None:
-        super().__init__(*more)
-        self.module, self.weights, self.heads = module, getattr(module, dropout), heads
-
-    def forward(self, linears: Sequence[_Linear], inputs_SD: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        made = [each.outputs(inputs_SD) for each in linears[:3]]
-        rate = self.weights.p if self.weights.training else 0.0
-        attention = Attention.drawn(starts, self.heads, self.module.scaling, rate, bool(self.module.is_causal))
-        parts = [part for part, _ in made]
-        mixed_SD = attention.outputs(*parts)
-        outputs_SD, last = linears[3].outputs(mixed_SD)
-        return outputs_SD, (inputs_SD, attention, parts, mixed_SD, [*(between for _, between in made), last])
-
-    def backward(
-        self, linears: Sequence[_Linear], grad_SD: Tensor, kept: tuple[Any, ...], further: bool, sums_SD: Tensor | None
-    ) -> tuple[Tensor | None, list[Tensor | None]]:
-        inputs_SD, attention, parts, mixed_SD, between = kept
-        grad_mixed_SD, last = linears[3].gradients(grad_SD, mixed_SD, between[3])
-        found: list[Tensor | None] = []
-        for each, grad, beside in zip(linears, attention.gradients(*parts, grad_mixed_SD), between, strict=False):
-            grad_inputs_SD, own = each.gradients(grad, inputs_SD, beside, further, sums_SD)
-            sums_SD = sums_SD if grad_inputs_SD is None else grad_inputs_SD
-            found += own
-        return sums_SD, found + last
+        Args:
+            inputs_SD: The inputs of the first block.
+            starts: Index of each text's first token, and at the end S.
+            factors: A and B of each adapted layer, and then those of later blocks.
+            panels: The packed weight of each layer.
+        """
+        (rows, width), module = inputs_SD.shape, self.attention
+        attention = Attention(starts, self.heads, module.scaling, bool(module.is_causal), _drawn(self.weights))
+        sums = [_sum(*each) for each in zip(self.norms, self.dropouts, strict=True)]
+        layers = []
+        for layer, packed in zip(self.layers, panels, strict=True):
+            beside = Factors(next(factors), next(factors), layer.scale) if isinstance(layer, LoRALinear) else None
+            layers.append(layer_in_c(rows, layer.weight, layer.bias, beside, packed))
+        assert inputs_SD.dtype == self.norms[0].weight.dtype == self.layers[0].weight.dtype
+        arrays = (LAYERS * Adapted)(*layers), (PARTS * Sum)(*sums)
+        return Block(rows, self.first, self.kind, *arrays, attention.layout(width))
 
 
-class _FeedForward(_Part):
-    """Two layers with GELU between them.
-
-    Args:
-        kind: The kind of GELU.
-        more: The arguments of ``_Part``.
-    """
-
-    def __init__(self, kind: int, *more: Any) -> None:
-        super().__init__(*more)
-        self.kind = kind
-
-    def forward(self, linears: Sequence[_Linear], inputs_SD: Tensor, starts: Tensor) -> tuple[Tensor, tuple[Any, ...]]:
-        raised_SF, first = linears[0].outputs(inputs_SD)
-        active_SF = gelu(self.kind, raised_SF)
-        outputs_SD, second = linears[1].outputs(active_SF)
-        return outputs_SD, (inputs_SD, raised_SF, active_SF if any(linears[1].wanted) else None, first, second)
-
-    def backward(
-        self, linears: Sequence[_Linear], grad_SD: Tensor, kept: tuple[Any, ...], further: bool, sums_SD: Tensor | None
-    ) -> tuple[Tensor | None, list[Tensor | None]]:
-        inputs_SD, raised_SF, active_SF, first, second = kept
-        grad_SF, last = linears[1].gradients(grad_SD, active_SF, second)
-        assert grad_SF is not None
-        sums_SD, found = linears[0].gradients(
-            gelu_back(self.kind, raised_SF, grad_SF), inputs_SD, first, further, sums_SD
-        )
-        return sums_SD, found + last
+def _drawn(dropout: Any) -> Dropout:
+    return Dropout.drawn(dropout.p if dropout is not None and dropout.training else 0.0)
 
 
-class _Sum(Function):
-    """The inputs plus what a part makes of them, with LayerNorm before it or after the sum."""
+def _sum(norm: Any, dropout: Any) -> Sum:
+    return Sum(norm.weight.data_ptr(), norm.bias.data_ptr(), norm.eps, *_drawn(dropout))
+
+
+class _InC(Function):
+    """Blocks with their gradients."""
 
     @staticmethod
-    def forward(ctx: Any, inputs_SD: Tensor, part: _Part, starts: Tensor, *factors: Tensor) -> Tensor:
-        read_SD, norm = Norm.of(part.norm, inputs_SD) if part.first else (inputs_SD, None)
-        weights, factors = [layer.weight for layer in part.layers], tuple(factor.contiguous() for factor in factors)
-        linears = list(part.linears(weights, factors, ctx.needs_input_grad[3:]))
-        values_SD, kept = part.forward(linears, read_SD, starts)
-        rate = part.dropout.p if part.dropout is not None and part.dropout.training else 0.0
-        drawn = choice(rate) if rate else (0, 0)
-        outputs_SD = add_dropped(values_SD, rate, drawn, inputs_SD)
-        if norm is None:
-            outputs_SD, norm = Norm.of(part.norm, outputs_SD)
-        ctx.part, ctx.norm, ctx.kept, ctx.dropout = part, norm, kept, (rate, drawn)
-        ctx.save_for_backward(inputs_SD, part.norm.weight, *weights, *factors)
+    def forward(
+        ctx: Any, inputs_SD: Tensor, parts: Sequence[_Parts], starts: Tensor, moves: bool, *factors: Tensor
+    ) -> Tensor:
+        """Compute the outputs.
+
+        Args:
+            inputs_SD: The inputs of the first block, contiguous.
+            parts: The blocks.
+            starts: Index of each text's first token, and at the end S.
+            moves: Whether gradients follow.
+            factors: A and B of each adapted layer.
+        """
+        factors, outputs_SD = tuple(factor.contiguous() for factor in factors), torch.empty_like(inputs_SD)
+        # Nothing else may hold them while C reads them.
+        panels = [[layer.packed().panels for layer in each.layers] for each in parts]
+        rest = iter(factors)
+        made = [each.drawn(inputs_SD, starts, rest, packed) for each, packed in zip(parts, panels, strict=True)]
+        blocks, functions = (len(made) * Block)(*made), library(inputs_SD.dtype)
+        kept = inputs_SD.new_empty(functions.kept_size(len(made), blocks)) if moves else None
+        scratch = inputs_SD.new_empty(functions.scratch_size(len(made), blocks, KEEPING if moves else ALONE))
+        tensors = inputs_SD, kept, scratch, outputs_SD
+        functions.blocks_outputs(len(made), blocks, *map(address, tensors))
+        ctx.blocks, ctx.kept, ctx.starts, ctx.count = blocks, kept, starts, len(factors)
+        ctx.places = [(number, place) for number, each in enumerate(parts) for place, _ in each.adapted]
+        ctx.save_for_backward(inputs_SD, *factors, *(tensor for each in parts for tensor in each.fixed))
         return outputs_SD
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor | None, ...]:
-        part, further = ctx.part, ctx.needs_input_grad[0]
-        saved, count = ctx.saved_tensors[2:], len(part.layers)  # which raises an error if a tensor has changed
-        linears = list(part.linears(saved[:count], saved[count:], ctx.needs_input_grad[3:]))
-        grad_SD = grad_SD.contiguous()
-        if not part.first:
-            grad_SD = ctx.norm.back(grad_SD.clone())
-        inner_SD = add_dropped(grad_SD, *ctx.dropout)
-        sums_SD, found = part.backward(linears, inner_SD, ctx.kept, further, None if part.first else grad_SD)
-        if part.first and sums_SD is not None:
-            sums_SD = ctx.norm.back(sums_SD).add_(grad_SD)
-        return sums_SD if further else None, None, None, *found
+        blocks, saved = ctx.blocks, ctx.saved_tensors  # which raises an error if a tensor has changed
+        inputs_SD, factors = saved[0], saved[1 : 1 + ctx.count]
+        further, _, _, _, *wanted = ctx.needs_input_grad
+        grads = [grad_of(factor, len(inputs_SD), each) for factor, each in zip(factors, wanted, strict=True)]
+        for (number, place), grad_a, grad_b in zip(ctx.places, grads[::2], grads[1::2], strict=True):
+            layer = blocks[number].layers[place]
+            layer.grad_a, layer.grad_b = address(grad_a), address(grad_b)
+        grads_SD, functions = grad_SD.clone(memory_format=torch.contiguous_format), library(inputs_SD.dtype)
+        scratch = inputs_SD.new_empty(functions.scratch_size(len(blocks), blocks, BACKWARD))
+        kept = map(address, (inputs_SD, ctx.kept))
+        functions.blocks_gradients(len(blocks), blocks, *kept, further, address(scratch), address(grads_SD))
+        return grads_SD if further else None, None, None, None, *grads
 
 
-class NativeBlock(nn.Module):
-    """A block that is computed in C where that is possible, and otherwise as the package transformers does it.
+class NativeBlocks(nn.Module):
+    """Blocks that are computed in C where that is possible, and otherwise as the package transformers does it.
 
     Args:
-        block: The block, whose modules keep their names.
-        parts: The attention and the feed-forward part.
+        blocks: The blocks.
+        config: Their configuration in the package transformers.
+        kind: Their kind of GELU.
     """
 
-    def __init__(self, block: nn.Module, parts: tuple[_Part, _Part]) -> None:
+    def __init__(self, blocks: Sequence[nn.Module], config: Any, kind: int) -> None:
         super().__init__()
-        self._modules = block._modules
-        self._block, self._parts = (block,), parts  # in a tuple it is no module of this one
+        self.blocks = nn.ModuleList(blocks)
+        self._parts = [_parts(block, config, kind) for block in blocks]
 
-    def forward(self, hidden_1SD: Tensor, *more: Any, places: Any = None, **options: Any) -> Any:
-        if places is None or places.starts is None or not in_c(hidden_1SD) or not all(p.whole for p in self._parts):
-            return self._block[0](hidden_1SD, *more, places=places, **options)
-        hidden_SD = hidden_1SD[0].contiguous()
-        for part in self._parts:
-            hidden_SD = _Sum.apply(hidden_SD, part, places.starts, *part.factors)
-        return hidden_SD[None]
+    def forward(self, hidden_1SD: Tensor, *more: Any, places: Any = None, **options: Any) -> Tensor:
+        native = places is not None and places.starts is not None and in_c(hidden_1SD)
+        pairs = zip(self.blocks, self._parts, strict=True)
+        for whole, found in groupby(pairs, lambda pair: native and pair[1].whole):
+            if whole:
+                hidden_1SD = _run([parts for _, parts in found], hidden_1SD, places.starts)
+                continue
+            for block, _ in found:
+                hidden_1SD = block(hidden_1SD, *more, places=places, **options)
+        return hidden_1SD
 
 
-def into_c(blocks: nn.ModuleList, config: Any) -> None:
-    """Replace the blocks of an adapted network by such that can be computed in C, if there are such.
+def _run(parts: Sequence[_Parts], hidden_1SD: Tensor, starts: Tensor) -> Tensor:
+    factors = [factor for each in parts for factor in each.factors]
+    moves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (hidden_1SD, *factors))
+    found: Tensor = _InC.apply(hidden_1SD[0].contiguous(), parts, starts, moves, *factors)
+    return found[None]
+
+
+def into_c(blocks: nn.ModuleList, config: Any) -> nn.ModuleList:
+    """Return the blocks of an adapted network, as one that computes them in C, if there is such for them.
 
     Args:
         blocks: The blocks.
         config: Their configuration in the package transformers.
     """
-    kind = KINDS.get(getattr(config, _ACTIVATIONS[config.model_type]))
+    kind = _KINDS.get(getattr(config, _ACTIVATIONS[config.model_type]))
     if kind is None or getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
-        return
-    for number, block in enumerate(blocks):
-        blocks[number] = NativeBlock(block, _parts(block, config, kind))
+        return blocks
+    return nn.ModuleList([NativeBlocks(list(blocks), config, kind)])
 
 
-def _parts(block: nn.Module, config: Any, kind: int) -> tuple[_Part, _Part]:
+def _parts(block: nn.Module, config: Any, kind: int) -> _Parts:
     architecture = config.model_type
     (attention, weights), *others = _NAMES[architecture]
-    more = []
-    for keys, (norm, dropout) in zip((("query", "key", "value", "output"), ("up", "down")), others, strict=True):
-        layers = [linear_of(block, architecture, key) for key in keys]
-        first = architecture in _FIRST
-        more.append((layers, block.get_submodule(norm), first, block.get_submodule(dropout) if dropout else None))
-    whole = block.get_submodule(attention), weights, config.num_attention_heads
-    return _AttentionPart(*whole, *more[0]), _FeedForward(kind, *more[1])
+    module = block.get_submodule(attention)
+    return _Parts(
+        layers=[linear_of(block, architecture, key) for key in _KEYS],
+        norms=[block.get_submodule(norm) for norm, _ in others],
+        dropouts=[block.get_submodule(dropout) if dropout else None for _, dropout in others],
+        attention=module,
+        weights=getattr(module, weights),
+        heads=config.num_attention_heads,
+        first=architecture in _FIRST,
+        kind=kind,
+    )

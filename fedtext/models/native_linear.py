@@ -4,7 +4,6 @@ Legend: S rows, I inputs and O outputs of a layer, R rank of an adapter.
 """
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +12,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from fedtext.models.native_products import DEPTH, WIDEST, Packed, library_of, product, write_product
+from fedtext.models.native_products import DEPTH, WIDEST, Packed
+from fedtext.models.native_transformer import Adapted, library
 from fedtext.runtime.compiled import address
 
 
@@ -37,114 +37,55 @@ class Factors:
     scale: float
 
 
-class _Adapted(ctypes.Structure):
-    """``adapted`` of models/products.c."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("rows", "inputs", "outputs", "rank")),
-        ("scale", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("panels", "weight_OI", "bias_O", "a_RI", "b_OR")),
-    ]
-
-
-def _adapted(
-    rows: int, weight_OI: Tensor, factors: Factors, panels: Tensor | None = None, bias_O: Tensor | None = None
-) -> tuple[Any, Tensor]:
-    """Return an adapted layer for C, which has the addresses of these tensors, and memory for its products.
+def layer_in_c(
+    rows: int, weight_OI: Tensor, bias_O: Tensor | None, factors: Factors | None, panels: Tensor | None = None
+) -> Adapted:
+    """Return a layer for C, which has the addresses of these tensors.
 
     Args:
         rows: S.
-        weight_OI, bias_O, factors: Those of the layer.
+        weight_OI, bias_O: Those of the layer, contiguous.
+        factors: Those of its adapter, contiguous, if it has one.
         panels: Its transposed weight, packed; None: only gradients are computed.
     """
-    (outputs, inputs), rank = weight_OI.shape, factors.a_RI.shape[0]
-    tensors = panels, weight_OI, bias_O, factors.a_RI, factors.b_OR
+    a_RI, b_OR, rank, scale = None, None, 0, 0.0
+    if factors is not None:
+        a_RI, b_OR, rank, scale = factors.a_RI, factors.b_OR, factors.a_RI.shape[0], factors.scale
+    tensors = panels, weight_OI, bias_O, a_RI, b_OR
     for tensor in tensors:
         assert tensor is None or (tensor.dtype == weight_OI.dtype and tensor.is_contiguous())
-    made = _Adapted(rows, inputs, outputs, rank, factors.scale, *map(address, tensors))
-    return ctypes.byref(made), weight_OI.new_empty(DEPTH * (max(inputs, outputs, rank) + WIDEST))
+    outputs, inputs = weight_OI.shape
+    return Adapted(rows, inputs, outputs, rank, scale, *map(address, tensors))
 
 
-def outputs(layer: Layer, inputs_SI: Tensor, factors: Factors | None) -> tuple[Tensor, Tensor | None]:
-    """Compute the outputs of a layer in C. All products are added up in one matrix.
-
-    Args:
-        layer: The layer.
-        inputs_SI: Its inputs; with an adapter contiguous.
-        factors: Those of its adapter, if it has one.
-
-    Returns:
-        The outputs, shape (S, O), and with an adapter s A x, shape (S, R), for the gradients.
-    """
-    if factors is None:
-        return product(inputs_SI, layer.packed(), layer.bias), None
-    rows = inputs_SI.shape[0]
-    outputs_SO, between_SR = (inputs_SI.new_empty(rows, size) for size in factors.b_OR.shape)
-    packed = layer.packed()  # which nothing else may hold while C reads it
-    made, memory = _adapted(rows, layer.weight, factors, packed.panels, layer.bias)
-    tensors = inputs_SI, memory, between_SR, outputs_SO
-    assert inputs_SI.dtype == memory.dtype
-    assert inputs_SI.is_contiguous()
-    library_of(inputs_SI.dtype).adapted_outputs(made, *map(address, tensors))
-    return outputs_SO, between_SR
+def grad_of(factor: Tensor, rows: int, wanted: bool) -> Tensor | None:
+    """Return a tensor for the gradient of a factor, if that is wanted. A product of no rows is not written: zeros."""
+    if not wanted:
+        return None
+    return torch.empty_like(factor) if rows else torch.zeros_like(factor)
 
 
-def gradients(
-    grad_SO: Tensor,
-    weight_OI: Tensor,
-    factors: Factors | None,
-    inputs_SI: Tensor | None,
-    between_SR: Tensor | None,
-    wanted: Sequence[bool],
-    sums_SI: Tensor | None = None,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Compute the gradients of a layer in C.
-
-    Args:
-        grad_SO: The gradients of its outputs; with an adapter contiguous.
-        weight_OI: Its weight.
-        factors: Those of its adapter, if it has one.
-        inputs_SI: Its inputs; None if the gradient of A is not wanted.
-        between_SR: As ``outputs`` returned it.
-        wanted: Whether the gradients of the inputs, of A and of B are wanted.
-        sums_SI: What the gradients of the inputs are added to, which changes; None: zeros.
-
-    Returns:
-        These gradients, None for those that are not wanted.
-    """
-    further, first, second = wanted
-    rows, grad_inputs_SI = grad_SO.shape[0], None
-    if further:
-        grad_inputs_SI = grad_SO.new_empty(rows, weight_OI.shape[1]) if sums_SI is None else sums_SI
-    if factors is None:
-        if grad_inputs_SI is not None:
-            write_product(grad_inputs_SI, sums_SI, grad_SO, weight_OI)
-        return grad_inputs_SI, None, None
-    assert between_SR is not None
-    empty = torch.empty_like if rows else torch.zeros_like  # a product of no rows is not written
-    grad_a_RI = empty(factors.a_RI) if first else None
-    grad_b_OR = empty(factors.b_OR) if second else None
-    made, memory = _adapted(rows, weight_OI, factors)
-    assert grad_SO.dtype == memory.dtype
-    assert grad_SO.is_contiguous()
-    tensors = inputs_SI, between_SR, grad_SO, sums_SI, memory, torch.empty_like(between_SR)
-    given = *tensors, grad_inputs_SI, grad_a_RI, grad_b_OR
-    library_of(grad_SO.dtype).adapted_gradients(made, *map(address, given))
-    return grad_inputs_SI, grad_a_RI, grad_b_OR
+def _memory(layer: Adapted, like: Tensor) -> Tensor:
+    return like.new_empty(DEPTH * (max(layer.inputs, layer.outputs, layer.rank) + WIDEST))
 
 
 class LinearInC(Function):
-    """``outputs`` with its gradients."""
+    """A layer with its gradients. All products are added up in one matrix."""
 
     @staticmethod
     def forward(
         ctx: Any, inputs_SI: Tensor, a_RI: Tensor | None, b_OR: Tensor | None, scale: float, layer: Layer
     ) -> Tensor:
-        factors = None
+        inputs_SI, factors = inputs_SI.contiguous(), None
         if a_RI is not None and b_OR is not None:
-            inputs_SI, a_RI, b_OR = inputs_SI.contiguous(), a_RI.contiguous(), b_OR.contiguous()
+            a_RI, b_OR = a_RI.contiguous(), b_OR.contiguous()
             factors = Factors(a_RI, b_OR, scale)
-        outputs_SO, between_SR = outputs(layer, inputs_SI, factors)
+        packed = layer.packed()  # which nothing else may hold while C reads it
+        made = layer_in_c(len(inputs_SI), layer.weight, layer.bias, factors, packed.panels)
+        assert inputs_SI.dtype == layer.weight.dtype
+        outputs_SO, between_SR = (inputs_SI.new_empty(made.rows, size) for size in (made.outputs, made.rank))
+        tensors = inputs_SI, _memory(made, inputs_SI), between_SR, outputs_SO
+        library(inputs_SI.dtype).adapted_outputs(ctypes.byref(made), *map(address, tensors))
         kept, ctx.scale = inputs_SI if ctx.needs_input_grad[1] else None, scale
         ctx.save_for_backward(kept, a_RI, b_OR, between_SR, layer.weight)
         return outputs_SO
@@ -153,8 +94,15 @@ class LinearInC(Function):
     @once_differentiable
     def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
         inputs_SI, a_RI, b_OR, between_SR, weight_OI = ctx.saved_tensors
-        factors = None
-        if b_OR is not None:
-            grad_SO, factors = grad_SO.contiguous(), Factors(a_RI, b_OR, ctx.scale)
-        found = gradients(grad_SO, weight_OI, factors, inputs_SI, between_SR, ctx.needs_input_grad[:3])
-        return *found, None, None
+        grad_SO, rows = grad_SO.contiguous(), len(grad_SO)
+        assert grad_SO.dtype == weight_OI.dtype
+        factors = None if b_OR is None else Factors(a_RI, b_OR, ctx.scale)
+        made = layer_in_c(rows, weight_OI, None, factors)
+        further, *wanted = ctx.needs_input_grad[:3]
+        grads = [grad_of(*each) for each in zip((a_RI, b_OR), (rows, rows), wanted, strict=True)]
+        made.grad_a, made.grad_b = map(address, grads)
+        grad_inputs_SI = grad_SO.new_empty(rows, made.inputs) if further else None
+        tensors = inputs_SI, between_SR, grad_SO, None, _memory(made, grad_SO), torch.empty_like(between_SR)
+        given = *map(address, tensors), address(grad_inputs_SI)
+        library(grad_SO.dtype).adapted_gradients(ctypes.byref(made), *given)
+        return grad_inputs_SI, *grads, None, None

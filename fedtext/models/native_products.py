@@ -118,5 +118,4 @@ def library_of(dtype: torch.dtype) -> ctypes.CDLL:
     library.packed_product.argtypes = [*start, *size, *matrix, pointer, pointer]
     library.packed_size.argtypes, library.packed_size.restype = [place, place], place
     library.pack_factor.argtypes = [*size[1:], *matrix, pointer]
-    library.adapted_outputs.argtypes, library.adapted_gradients.argtypes = [pointer] * 5, [pointer] * 10
     return library

@@ -1,5 +1,7 @@
 /* Sums of the numbers of a row. */
 
+#pragma once
+
 #include "products.h"
 
 #define SUMS 16 /* partial sums of a row: as many for any width of vectors, so that results do not depend on it */

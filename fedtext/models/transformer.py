@@ -30,8 +30,7 @@ from fedtext.models.checkpointed import (
     layers,
     settings,
 )
-from fedtext.models.fixed import Fixed, blocks_of, storable
-from fedtext.models.native_block import into_c
+from fedtext.models.fixed import Fixed, blocks_of, storable, with_blocks
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
@@ -129,11 +128,11 @@ class TransformerEncoder(nn.Module):
         if config.adapter:
             blocks, lora = blocks_of(network), config.adapter.lora
             adapt(self, architecture, blocks, config.adapter)
-            into_c(blocks, network.config)
             if lora and lora.checkpoint and weights:
                 adapter_files.load(self, lora, _LAYERS[architecture])
             if first := config.adapter.fixed(len(blocks)):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb, None if lora else self._pooled)
+            network = with_blocks(network, blocks)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.dropout = nn.Dropout(config.dropout)
         self.dtype = getattr(torch, config.precision)

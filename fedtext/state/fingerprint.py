@@ -27,7 +27,7 @@ VERSIONS = {
     # Transformers with engine native in bfloat16: products have rows of zeros at the end, for which dropout draws too.
     "filled": 1,
     # Transformers with engine native: the draws of dropout, and blocks with an adapter, are computed in C.
-    "blocks": 1,
+    "blocks": 2,
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 

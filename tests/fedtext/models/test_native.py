@@ -180,7 +180,7 @@ def test_native_on_another_device_than_the_cpu_is_refused(device: str, where: st
     ("compiler", "sentence"),
     [
         ("", f"no C compiler was found ({', '.join(COMPILERS)}, or $CC)"),
-        ("#!/bin/sh\necho no such option >&2\nexit 1\n", "cannot compile attention.c: no such option"),
+        ("#!/bin/sh\necho no such option >&2\nexit 1\n", "cannot compile bag.c: no such option"),
     ],
     ids=["none", "broken"],
 )

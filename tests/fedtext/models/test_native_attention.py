@@ -14,7 +14,7 @@ from fedtext.methods import FedAvg
 from fedtext.models import native_block, unpadded
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
-from fedtext.models.native_attention import attend, kept_weights
+from fedtext.models.native_attention import Dropout, attend
 from fedtext.models.parts import Parts
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.runtime.compiled import compile_problem
@@ -23,6 +23,7 @@ from tests import tiny
 from tests.checkpoints import SCRATCH
 from tests.compilers import printed_by_width, x86
 from tests.loops import nonempty
+from tests.native_functions import add_dropped
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
 
@@ -99,12 +100,12 @@ def test_dropout_leaves_weights_out_and_scales_the_others() -> None:
     torch.manual_seed(4)
     got = attend(*parts, starts, heads, 0.3, dropout=0.25)
     torch.manual_seed(4)
-    kept = kept_weights(starts, heads, 0.25)
-    assert kept.double().mean() == pytest.approx(0.75, abs=0.01)
     sizes = [heads * length**2 for length in LENGTHS]
+    factors_W = add_dropped(torch.ones(sum(sizes), dtype=torch.float64), Dropout.drawn(0.25))
+    assert (factors_W > 0).double().mean() == pytest.approx(0.75, abs=0.01)
     factors = [
-        part.view(heads, length, length).double() / 0.75
-        for part, length in zip(kept.split(sizes), LENGTHS, strict=True)
+        part.view(heads, length, length).transpose(1, 2)  # of each key, for each query
+        for part, length in zip(factors_W.split(sizes), LENGTHS, strict=True)
     ]
     want = expected(parts, heads, 0.3, False, factors)
     assert torch.allclose(got, want, rtol=0, atol=1e-12)

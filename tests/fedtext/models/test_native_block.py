@@ -1,6 +1,7 @@
 """Blocks of transformers in C: what is between their products, whole blocks with dropout, and what they keep."""
 
 import copy
+import ctypes
 import gc
 import pickle
 import weakref
@@ -17,28 +18,25 @@ from fedtext.models.adapters import Adapter
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.checkpointed import layers
-from fedtext.models.native_attention import choice
-from fedtext.models.native_between import Norm, add_dropped, gelu_back
-from fedtext.models.native_between import gelu as gelu_in_c
-from fedtext.models.native_block import NativeBlock, into_c
+from fedtext.models.fixed import blocks_of
+from fedtext.models.native_attention import Dropout
+from fedtext.models.native_block import NativeBlocks, into_c
 from fedtext.models.native_products import products_in_c
+from fedtext.models.native_transformer import library
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.models.unpadded import Places, implementation
 from fedtext.runtime.compiled import compile_problem
 from tests.checkpoints import SCRATCH
 from tests.compilers import printed_by_width, x86
 from tests.loops import nonempty
+from tests.native_functions import add_dropped, pointers
+from tests.native_functions import gelu as gelu_in_c
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
 
 EVERY = ["query", "key", "value", "output", "up", "down"]
 LENGTHS = np.array([3, 1, 5])
 GPT = {"name": "causal", "embedding": {"dim": 12}, "layers": 1, "heads": 2, "positions": 40}
-
-
-def active(kind: int, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """GELU and its derivative in C."""
-    return gelu_in_c(kind, inputs), gelu_back(kind, inputs, torch.ones_like(inputs))
 
 
 @pytest.mark.parametrize("kind", [0, 1])
@@ -49,10 +47,10 @@ def test_gelu_and_its_derivative_are_torchs(kind: int) -> None:
     wanted = gelu(exact, approximate=approximate)
     slopes = torch.autograd.grad(wanted.sum(), exact)[0]
     for dtype, bound in nonempty([(torch.float64, 1e-13), (torch.float32, 5e-7)]):
-        got, slope = active(kind, exact.detach().to(dtype))
+        got, slope = gelu_in_c(kind, exact.detach().to(dtype))
         assert torch.allclose(got.double(), wanted, rtol=bound, atol=bound)
         assert torch.allclose(slope.double(), slopes, rtol=bound, atol=bound)
-    assert torch.stack(active(kind, torch.tensor([torch.nan, 1.0]))).isnan().tolist() == [[True, False]] * 2
+    assert torch.stack(gelu_in_c(kind, torch.tensor([torch.nan, 1.0]))).isnan().tolist() == [[True, False]] * 2
 
 
 @pytest.mark.parametrize("width", [1, 5, 16, 37])
@@ -64,16 +62,20 @@ def test_layer_norm_and_its_gradient_are_torchs(width: int) -> None:
     inputs, grad = (torch.randn(4, width, dtype=torch.float64) for _ in range(2))
     inputs.requires_grad_()
     wanted = layer_norm(inputs, (width,), module.weight, module.bias, 1e-3)
-    got, norm = Norm.of(module, inputs.detach())
+    functions, size = library(torch.float64), (ctypes.c_int64(4), ctypes.c_int64(width))
+    (normal, got), factors = (torch.empty_like(grad) for _ in range(2)), torch.empty(4, dtype=torch.float64)
+    given = *pointers(inputs, module.weight, module.bias), ctypes.c_double(1e-3)
+    functions.normalize(*size, *given, *pointers(normal, factors, got))
     assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
     slopes = torch.autograd.grad(wanted, inputs, grad)[0]
-    assert torch.allclose(norm.back(grad.clone()), slopes, rtol=0, atol=1e-12)
+    functions.normalize_back(*size, *pointers(normal, factors, module.weight, grad))
+    assert torch.allclose(grad, slopes, rtol=0, atol=1e-12)
 
 
 def test_dropout_leaves_its_share_and_depends_on_place_and_key() -> None:
     torch.manual_seed(3)
-    values, first, second = torch.ones(1000, 37), choice(0.25), choice(0.25)
-    dropped, other = add_dropped(values, 0.25, first), add_dropped(values, 0.25, second)
+    values, first, second = torch.ones(1000, 37), Dropout.drawn(0.25), Dropout.drawn(0.25)
+    dropped, other = add_dropped(values, first), add_dropped(values, second)
     assert sorted(set(dropped.flatten().tolist())) == pytest.approx([0, 4 / 3])
     kept, others = dropped > 0, other > 0
     for share, expected in nonempty(
@@ -85,46 +87,43 @@ def test_dropout_leaves_its_share_and_depends_on_place_and_key() -> None:
         ]
     ):
         assert share.double().mean() == pytest.approx(expected, abs=0.01)
-    assert torch.equal(add_dropped(values[:5], 0.25, first), dropped[:5]), "the others do not matter"
+    assert torch.equal(add_dropped(values[:5], first), dropped[:5]), "the others do not matter"
     start = torch.randn(1000, 37)
-    assert torch.allclose(add_dropped(values, 0.25, first, start), start + dropped)
+    assert torch.allclose(add_dropped(values, first, start), start + dropped)
 
 
-def block(
-    architecture: str,
-    dropout: float = 0.0,
-    modules: list[str] | None = None,
-    residual: bool = False,
-    lora_dropout: float = 0.0,
-) -> NativeBlock:
-    """Make a block of width 12 in float64.
+def network(architecture: str, rate: float = 0.0, layers: int = 1, **lora: Any) -> Any:
+    """Make an encoder or decoder of width 12 in float64.
 
     Args:
         architecture: Its architecture.
-        dropout: All its rates.
-        modules: The adapted layers; None: all.
-        residual, lora_dropout: Of the adapter.
+        rate: Of dropout.
+        layers: Number of blocks.
+        lora: Keys of the adapter.
     """
-    lora = {"rank": 2, "modules": modules or EVERY, "residual": residual, "dropout": lora_dropout}
-    adapter = {"lora": lora}
+    keys = {"dropout": rate, "layers": layers, "adapter": {"lora": {"rank": 2, "modules": EVERY} | lora}}
     torch.manual_seed(2)
     if architecture == "gpt2":
-        made: Any = CausalLanguageModel.model_validate(GPT | {"dropout": dropout, "adapter": adapter})
-        found = made.build(9, nn.Embedding(9, 12), weights=True).decoder["h"][0]
+        found: Any = CausalLanguageModel.model_validate(GPT | keys).build(9, nn.Embedding(9, 12), weights=True)
     else:
-        sizes = {"architecture": architecture, "embedding": {"dim": 12}, "layers": 1, "dropout": dropout}
-        found = TransformerEncoder(TransformerClassifier.model_validate(SCRATCH | sizes | {"adapter": adapter}))
-        found = found.layers.layer[0]
-    assert isinstance(found, NativeBlock)
+        sizes = {"architecture": architecture, "embedding": {"dim": 12}}
+        found = TransformerEncoder(TransformerClassifier.model_validate(SCRATCH | sizes | keys))
     for tensor in found.state_dict().values():
-        nn.init.normal_(tensor, std=0.5)
+        nn.init.normal_(tensor, std=0.3)
     return found.double()
+
+
+def block(architecture: str, rate: float = 0.0, layers: int = 1, **lora: Any) -> NativeBlocks:
+    """Make blocks of width 12 in float64, with the arguments of ``network``."""
+    (found,) = blocks_of(network(architecture, rate, layers, **lora).run.__self__)
+    assert isinstance(found, NativeBlocks)
+    return found
 
 
 def in_c(outputs: Tensor) -> bool:
     """Whether they come from a part in C."""
     unsqueezed = outputs.grad_fn.next_functions[0][0]  # type: ignore[union-attr]
-    return "_SumBackward" in str(unsqueezed.next_functions)  # type: ignore[union-attr]
+    return "_InCBackward" in str(unsqueezed.next_functions)  # type: ignore[union-attr]
 
 
 def run(made: nn.Module, inputs_SD: Tensor, native: bool = True) -> Tensor:
@@ -140,18 +139,46 @@ def inputs(requires_grad: bool = True) -> Tensor:
     return torch.randn(9, 12, dtype=torch.float64, generator=generator).requires_grad_(requires_grad)
 
 
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("further", [True, False], ids=["", "first"])
 @pytest.mark.parametrize("modules", [EVERY, ["query", "value"], ["key"], ["down"]], ids=str)
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
 def test_a_block_and_its_gradients_are_those_of_the_package(
-    architecture: str, modules: list[str], further: bool
+    architecture: str, modules: list[str], further: bool, count: int
 ) -> None:
-    made, given = block(architecture, modules=modules), inputs(further)
+    made, given = block(architecture, layers=count, modules=modules), inputs(further)
     wanted, found = [*made.parameters(), *([given] if further else [])], []
     for native in nonempty([False, True]):
         outputs = run(made, given, native)
         found.append((outputs, *torch.autograd.grad(outputs.sin().sum(), wanted)))
         assert in_c(outputs) == native
+        with torch.no_grad():
+            assert torch.equal(run(made, given, native), outputs), "without gradients to follow"
+    for got, want in nonempty(zip(*found, strict=True)):
+        assert torch.allclose(got, want, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+def test_blocks_without_gradients_are_left_out(architecture: str) -> None:
+    """Those before the first that moves have no gradients, and the others have theirs."""
+    made, given, found = block(architecture, layers=3), inputs(requires_grad=False), []
+    wanted = [p for name, p in made.named_parameters() if name.startswith("blocks.1.")]
+    for parameter in made.parameters():
+        parameter.requires_grad_(any(parameter is each for each in wanted))
+    for native in nonempty([False, True]):
+        found.append(torch.autograd.grad(run(made, given, native).sin().sum(), wanted))
+    for got, want in nonempty(zip(*found, strict=True)):
+        assert torch.allclose(got, want, rtol=1e-11, atol=1e-11)
+
+
+def test_blocks_that_are_not_whole_are_the_packages_among_the_others() -> None:
+    made, given, found = block("bert", layers=3, dropout=0.5), inputs(), []
+    made.eval()
+    made.blocks[1].train()
+    for native in nonempty([False, True]):
+        outputs = run(made, given, native)
+        found.append((outputs, *torch.autograd.grad(outputs.sum(), [given])))
+    assert in_c(outputs)
     for got, want in nonempty(zip(*found, strict=True)):
         assert torch.allclose(got, want, rtol=1e-11, atol=1e-11)
 
@@ -159,7 +186,7 @@ def test_a_block_and_its_gradients_are_those_of_the_package(
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
 def test_gradients_are_those_of_what_dropout_left(architecture: str) -> None:
     """Each call draws the same, so that differences of outputs show them."""
-    made, given = block(architecture, dropout=0.3), inputs()
+    made, given = block(architecture, rate=0.3), inputs()
     assert not torch.equal(run(made, given), run(made.eval(), given))
     made.train()
     factors = dict(made.named_parameters())
@@ -179,7 +206,7 @@ def test_gradients_are_those_of_what_dropout_left(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
 def test_dropout_is_where_the_package_has_it(architecture: str) -> None:
     """The mean over many draws, and its spread, are those of the package's."""
-    made, given, count = block(architecture, dropout=0.5, modules=["query"]), inputs(requires_grad=False), 3000
+    made, given, count = block(architecture, rate=0.5, modules=["query"]), inputs(requires_grad=False), 3000
     places, moments = Places.of(LENGTHS, 5, given.device, in_c=True), []
     for native in nonempty([False, True]):
         torch.manual_seed(3)
@@ -198,31 +225,35 @@ def test_what_is_not_computed_in_c_is_left_to_the_package() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert not in_c(run(plain, given))
     assert not in_c(run(block("bert", residual=True).float(), given))
-    dropping = block("bert", modules=["query"], lora_dropout=0.5).float()
+    dropping = block("bert", modules=["query"], dropout=0.5).float()
     assert not in_c(run(dropping, given))
     assert in_c(run(dropping.eval(), given))
 
 
 def test_blocks_of_other_functions_stay_the_packages() -> None:
     keys = SCRATCH | {"architecture": "bert", "adapter": Adapter().model_dump()}
-    network = layers(TransformerClassifier.model_validate(keys), True, implementation())
+    made = layers(TransformerClassifier.model_validate(keys), True, implementation())
     for changed in nonempty([{"hidden_act": "relu"}, {"is_decoder": True}]):
-        config = copy.copy(network.config)
+        config = copy.copy(made.config)
         config.update(changed)
-        into_c(network.encoder.layer, config)
-        assert not any(isinstance(each, NativeBlock) for each in nonempty(network.encoder.layer))
+        assert into_c(made.encoder.layer, config) is made.encoder.layer
 
 
-def test_names_and_copies_are_those_of_the_package() -> None:
-    made, given = block("bert"), inputs()
-    assert set(made.state_dict()) == set(made._block[0].state_dict())
-    expected = run(made, given)
+@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+def test_names_and_copies_are_those_of_the_package(architecture: str) -> None:
+    made, given = network(architecture, layers=2), inputs()
+    (inner,), names = blocks_of(made.run.__self__), {name.rpartition(".")[2] for name in made.state_dict()}
+    assert len(inner.blocks) == 2
+    assert {"lora_A", "lora_B", "weight", "bias"} == names
+    assert not any("blocks" in name for name in made.state_dict())
+    expected = run(inner, given)
     for other in nonempty([copy.deepcopy(made), pickle.loads(pickle.dumps(made))]):
-        assert torch.equal(run(other, given), expected)
-        for parameter in other.parameters():
+        (copied,) = blocks_of(other.run.__self__)
+        assert torch.equal(run(copied, given), expected)
+        for parameter in nonempty(list(other.parameters())):
             nn.init.normal_(parameter)
-        assert not torch.equal(run(other, given), expected)
-    assert torch.equal(run(made, given), expected)
+        assert not torch.equal(run(copied, given), expected)
+    assert torch.equal(run(inner, given), expected)
 
 
 def test_a_batch_is_freed_without_the_garbage_collector() -> None:
@@ -235,7 +266,7 @@ def test_a_batch_is_freed_without_the_garbage_collector() -> None:
         torch.autograd.grad(outputs.sum(), list(made.parameters()))
         del outputs
         assert node() is None
-        found = [each for each in gc.get_objects() if type(each).__name__ == "_SumBackward"]
+        found = [each for each in gc.get_objects() if type(each).__name__ == "_InCBackward"]
         assert not found
     finally:
         gc.enable()
@@ -258,7 +289,7 @@ from tests.fedtext.models.test_native_block import block, inputs, run
 found = hashlib.sha256()
 for dtype in (torch.float32, torch.float64):
     for architecture in ("bert", "gpt2"):
-        made, given = block(architecture, dropout=0.3).to(dtype), inputs().detach().to(dtype).requires_grad_()
+        made, given = block(architecture, rate=0.3).to(dtype), inputs().detach().to(dtype).requires_grad_()
         out = run(made, given)
         for tensor in (out, *torch.autograd.grad(out.square().sum(), [given, *made.parameters()])):
             found.update(tensor.detach().numpy().tobytes())

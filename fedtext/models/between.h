@@ -1,7 +1,8 @@
-/* What a block of a transformer computes between its products, forward and backward (engine native;
-   models/native_between.py).
+/* What a block of a transformer computes between its products, forward and backward (engine native).
 
    Legend: S tokens, D width. */
+
+#pragma once
 
 #include <math.h>
 
@@ -50,19 +51,13 @@ INLINE vector gelu_factor(int kind, vector x, vector *slope) {
     return factor;
 }
 
-void gelu(place kind, place count, const real *inputs, real *outputs) {
+/* GELU of `values`, which are replaced by its derivative at them. */
+void gelu(place kind, place count, real *values, real *outputs) {
     vector slope;
     for (place i = 0; i < count; i += LANES) {
-        vector x = load(inputs + i, count - i);
-        store(outputs + i, x * gelu_factor((int)kind, x, &slope), count - i);
-    }
-}
-
-/* Multiply gradients by the derivative at `inputs`. */
-void gelu_back(place kind, place count, const real *inputs, real *grads) {
-    for (place i = 0; i < count; i += LANES) {
-        vector x = load(inputs + i, count - i), slope, factor = gelu_factor((int)kind, x, &slope);
-        store(grads + i, load(grads + i, count - i) * (factor + x * slope), count - i);
+        vector x = load(values + i, count - i), factor = gelu_factor((int)kind, x, &slope);
+        store(outputs + i, x * factor, count - i);
+        store(values + i, factor + x * slope, count - i);
     }
 }
 
@@ -96,12 +91,11 @@ void normalize_back(place rows, place width, const real *normal, const real *fac
     }
 }
 
-/* outputs = start + share * values where a draw is at least `limit` of 2^32, and elsewhere start, which may be null: 0. */
-void add_dropped(place count, uint64_t key, uint32_t limit, double share, const real *values, const real *start,
+/* outputs = start + share * values where dropout leaves them, and elsewhere start, which may be null: 0. */
+void add_dropped(place count, uint64_t key, uint64_t limit, double share, const real *values, const real *start,
                  real *outputs) {
     for (place i = 0; i < count; i += LANES) {
-        mask kept = __builtin_convertvector((chosen)(draw(i, key) >= limit), mask);
-        vector value = (vector)((mask)load(values + i, count - i) & kept);
+        vector value = left_over(i, key, limit, load(values + i, count - i));
         vector from = start ? load(start + i, count - i) : (vector){0};
         store(outputs + i, fused((real)share, value, from), count - i);
     }
