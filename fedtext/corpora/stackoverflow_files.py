@@ -78,7 +78,7 @@ def _sqlite(path: Path, columns: Columns) -> Iterator[User]:
     try:
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
-            found = database.execute(f"{rows} ORDER BY client_id", (TRAIN, TEST))
+            found = database.execute(f"{rows} ORDER BY client_id, rowid", (TRAIN, TEST))
             for name, examples in groupby(found, key=itemgetter(0)):
                 if not isinstance(name, str | int):
                     raise UserError(f"{path} has an example whose client_id is {name!r}, and no text: fetch it again")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fedtext.models.adapters import A, Adapter, LoRA
-from fedtext.models.native_linear import Factors, LinearInC
+from fedtext.models.native_linear import Factors, LinearInC, Panels
 from fedtext.models.native_products import Packed, in_c
 
 Made = TypeVar("Made")
@@ -96,6 +96,14 @@ class FrozenLinear(nn.Module):
     def packed(self) -> Packed:
         """Return the transposed weight for products in C."""
         return self._of_weight("packed", lambda weight: Packed.of(weight.t()))
+
+    def panels(self, halves: bool) -> Panels:
+        """Return the weight for products in C.
+
+        Args:
+            halves: Whether factors of products are rounded to bfloat16.
+        """
+        return self._of_weight("halves", Panels.halves) if halves else Panels(self.packed().panels)
 
     def _of_weight(self, name: str, make: Callable[[Tensor], Made]) -> Made:
         weight = self.weight

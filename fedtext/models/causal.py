@@ -32,6 +32,7 @@ from fedtext.models.checkpointed import (
 )
 from fedtext.models.fixed import Fixed, storable, with_blocks
 from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
+from fedtext.models.native_block import always_in_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
@@ -122,6 +123,7 @@ class CausalNetwork(LanguageModel):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb)
             network = with_blocks(network, network.h)
         self.run = network.forward  # not the network itself, which would change the names of parameters
+        self.whole = always_in_c(network.h)
         self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = network.config.n_positions
         self.dtype, self.attention = getattr(torch, config.precision), config.attention
@@ -154,7 +156,7 @@ class CausalNetwork(LanguageModel):
             if self.attention == "sdpa":
                 places = Places.of(read_B.numpy(), rows_BTD.shape[1], rows_BTD.device, native)
                 inputs_SD = torch.cat(found) if found else places.taken(rows_BTD)
-                hidden_BTD = run_unpadded(run, inputs_SD, places, use_cache=False)
+                hidden_BTD = run_unpadded(run, inputs_SD, places, self.whole, use_cache=False)
             else:
                 inputs_BTD = pad_sequence(found, batch_first=True) if found else rows_BTD
                 hidden_BTD = run(inputs_embeds=inputs_BTD, use_cache=False).last_hidden_state

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedtext.models.native_block import into_c
+from fedtext.models.native_block import always_in_c, into_c
 from fedtext.models.native_products import wanted_in_c
 from fedtext.models.unpadded import Places, run_unpadded
 
@@ -47,6 +47,7 @@ class Fixed:
         inputs: dict[str, nn.Module] = {"wpe": _Zero(), "drop": nn.Identity()} if decoder else {"embeddings": _Given()}
         self.below = with_blocks(network, blocks[:first], {"ln_f": nn.Identity()} if decoder else {})
         self.above = with_blocks(network, blocks[first:], inputs)
+        self.whole = always_in_c(blocks_of(self.below))
         self.modules = [*(getattr(network, name) for name in inputs), *blocks[:first]]
         self.left, self.finish = int(megabytes * MB), finish
         self.stored: dict[bytes, Tensor] = {}
@@ -78,7 +79,7 @@ class Fixed:
     def _computed(self, rows_TD: Tensor) -> Tensor:
         if wanted_in_c():
             places = Places.of(np.array([len(rows_TD)]), len(rows_TD), rows_TD.device, in_c=True)
-            outputs_TD = run_unpadded(self.below, rows_TD, places)[0].to(rows_TD.dtype)
+            outputs_TD = run_unpadded(self.below, rows_TD, places, self.whole)[0].to(rows_TD.dtype)
         else:
             outputs_TD = self.below(inputs_embeds=rows_TD[None]).last_hidden_state[0].to(rows_TD.dtype)
         return self.finish(outputs_TD) if self.finish else outputs_TD

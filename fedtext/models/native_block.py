@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 
 from fedtext.models.adapted import FrozenLinear, LoRALinear, linear_of
 from fedtext.models.native_attention import Attention, Dropout
-from fedtext.models.native_linear import Factors, grad_of, layer_in_c
-from fedtext.models.native_products import in_c
+from fedtext.models.native_linear import Factors, Panels, grad_of, layer_in_c
+from fedtext.models.native_products import halves_in_c, in_c
 from fedtext.models.native_transformer import ALONE, BACKWARD, KEEPING, LAYERS, PARTS, Adapted, Block, Sum, library
 from fedtext.runtime.compiled import address
 
@@ -71,6 +71,11 @@ class _Parts:
         return all(layer.alone for _, layer in self.adapted)
 
     @property
+    def always(self) -> bool:
+        """Whether it is in training too."""
+        return all(layer.lora_residual is None and not layer.dropout.p for _, layer in self.adapted)
+
+    @property
     def factors(self) -> list[Tensor]:
         """A and B of each adapted layer."""
         return [factor for _, layer in self.adapted for factor in (layer.lora_A, layer.lora_B)]
@@ -80,14 +85,14 @@ class _Parts:
         """The other tensors that the gradients depend on."""
         return [*(layer.weight for layer in self.layers), *(norm.weight for norm in self.norms)]
 
-    def drawn(self, inputs_SD: Tensor, starts: Tensor, factors: Iterator[Tensor], panels: Sequence[Tensor]) -> Block:
+    def drawn(self, inputs_SD: Tensor, starts: Tensor, factors: Iterator[Tensor], panels: Sequence[Panels]) -> Block:
         """Return the block for C, which has the addresses of these tensors. What dropout leaves is drawn.
 
         Args:
             inputs_SD: The inputs of the first block.
             starts: Index of each text's first token, and at the end S.
             factors: A and B of each adapted layer, and then those of later blocks.
-            panels: The packed weight of each layer.
+            panels: The weight of each layer, packed.
         """
         (rows, width), module = inputs_SD.shape, self.attention
         attention = Attention(starts, self.heads, module.scaling, bool(module.is_causal), _drawn(self.weights))
@@ -114,7 +119,13 @@ class _InC(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs_SD: Tensor, parts: Sequence[_Parts], starts: Tensor, moves: bool, *factors: Tensor
+        ctx: Any,
+        inputs_SD: Tensor,
+        parts: Sequence[_Parts],
+        starts: Tensor,
+        halves: bool,
+        moves: bool,
+        *factors: Tensor,
     ) -> Tensor:
         """Compute the outputs.
 
@@ -122,12 +133,12 @@ class _InC(Function):
             inputs_SD: The inputs of the first block, contiguous.
             parts: The blocks.
             starts: Index of each text's first token, and at the end S.
+            halves: Whether factors of the products with weights are rounded to bfloat16.
             moves: Whether gradients follow.
             factors: A and B of each adapted layer.
         """
         factors, outputs_SD = tuple(factor.contiguous() for factor in factors), torch.empty_like(inputs_SD)
-        # Nothing else may hold them while C reads them.
-        panels = [[layer.packed().panels for layer in each.layers] for each in parts]
+        panels = [[layer.panels(halves) for layer in each.layers] for each in parts]
         rest = iter(factors)
         made = [each.drawn(inputs_SD, starts, rest, packed) for each, packed in zip(parts, panels, strict=True)]
         blocks, functions = (len(made) * Block)(*made), library(inputs_SD.dtype)
@@ -135,7 +146,8 @@ class _InC(Function):
         scratch = inputs_SD.new_empty(functions.scratch_size(len(made), blocks, KEEPING if moves else ALONE))
         tensors = inputs_SD, kept, scratch, outputs_SD
         functions.blocks_outputs(len(made), blocks, *map(address, tensors))
-        ctx.blocks, ctx.kept, ctx.starts, ctx.count = blocks, kept, starts, len(factors)
+        # Nothing else may hold what C has addresses of.
+        ctx.blocks, ctx.kept, ctx.starts, ctx.panels, ctx.count = blocks, kept, starts, panels, len(factors)
         ctx.places = [(number, place) for number, each in enumerate(parts) for place, _ in each.adapted]
         ctx.save_for_backward(inputs_SD, *factors, *(tensor for each in parts for tensor in each.fixed))
         return outputs_SD
@@ -145,7 +157,7 @@ class _InC(Function):
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor | None, ...]:
         blocks, saved = ctx.blocks, ctx.saved_tensors  # which raises an error if a tensor has changed
         inputs_SD, factors = saved[0], saved[1 : 1 + ctx.count]
-        further, _, _, _, *wanted = ctx.needs_input_grad
+        further, _, _, _, _, *wanted = ctx.needs_input_grad
         grads = [grad_of(factor, len(inputs_SD), each) for factor, each in zip(factors, wanted, strict=True)]
         for (number, place), grad_a, grad_b in zip(ctx.places, grads[::2], grads[1::2], strict=True):
             layer = blocks[number].layers[place]
@@ -154,7 +166,7 @@ class _InC(Function):
         scratch = inputs_SD.new_empty(functions.scratch_size(len(blocks), blocks, BACKWARD))
         kept = map(address, (inputs_SD, ctx.kept))
         functions.blocks_gradients(len(blocks), blocks, *kept, further, address(scratch), address(grads_SD))
-        return grads_SD if further else None, None, None, None, *grads
+        return grads_SD if further else None, None, None, None, None, *grads
 
 
 class NativeBlocks(nn.Module):
@@ -172,21 +184,27 @@ class NativeBlocks(nn.Module):
         self._parts = [_parts(block, config, kind) for block in blocks]
 
     def forward(self, hidden_1SD: Tensor, *more: Any, places: Any = None, **options: Any) -> Tensor:
-        native = places is not None and places.starts is not None and in_c(hidden_1SD)
+        halves = halves_in_c(hidden_1SD)
+        native = places is not None and places.starts is not None and (halves or in_c(hidden_1SD))
         pairs = zip(self.blocks, self._parts, strict=True)
         for whole, found in groupby(pairs, lambda pair: native and pair[1].whole):
             if whole:
-                hidden_1SD = _run([parts for _, parts in found], hidden_1SD, places.starts)
+                hidden_1SD = _run([parts for _, parts in found], hidden_1SD, places.starts, halves)
                 continue
             for block, _ in found:
                 hidden_1SD = block(hidden_1SD, *more, places=places, **options)
         return hidden_1SD
 
 
-def _run(parts: Sequence[_Parts], hidden_1SD: Tensor, starts: Tensor) -> Tensor:
+def always_in_c(blocks: nn.ModuleList) -> bool:
+    """Return whether these blocks, as ``into_c`` returns them, are computed in C also where they are trained."""
+    return all(isinstance(each, NativeBlocks) and all(parts.always for parts in each._parts) for each in blocks)
+
+
+def _run(parts: Sequence[_Parts], hidden_1SD: Tensor, starts: Tensor, halves: bool) -> Tensor:
     factors = [factor for each in parts for factor in each.factors]
     moves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (hidden_1SD, *factors))
-    found: Tensor = _InC.apply(hidden_1SD[0].contiguous(), parts, starts, moves, *factors)
+    found: Tensor = _InC.apply(hidden_1SD[0].contiguous(), parts, starts, halves, moves, *factors)
     return found[None]
 
 

@@ -5,14 +5,14 @@ Legend: S rows, I inputs and O outputs of a layer, R rank of an adapter.
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from fedtext.models.native_products import DEPTH, WIDEST, Packed
+from fedtext.models.native_products import DEPTH, WIDEST, Packed, library_of
 from fedtext.models.native_transformer import Adapted, library
 from fedtext.runtime.compiled import address
 
@@ -37,21 +37,46 @@ class Factors:
     scale: float
 
 
-def layer_in_c(
-    rows: int, weight_OI: Tensor, bias_O: Tensor | None, factors: Factors | None, panels: Tensor | None = None
-) -> Adapted:
+class Panels(NamedTuple):
+    """A layer's weight in the order in which products read it.
+
+    Attributes:
+        forward: Transposed; None: only gradients are computed.
+        back: For the gradients; None: they read the weight where it is, and nothing is rounded to bfloat16.
+    """
+
+    forward: Tensor | None = None
+    back: Tensor | None = None
+
+    @classmethod
+    def halves(cls, weight_OI: Tensor) -> "Panels":
+        """Pack a weight in bfloat16."""
+        return cls(_halves(weight_OI.t()), _halves(weight_OI))
+
+
+def _halves(right_KN: Tensor) -> Tensor:
+    """Pack the right factor of a product in bfloat16."""
+    (depth, columns), functions = right_KN.shape, library(right_KN.dtype)
+    elements = functions.halves_of(depth)
+    panels = right_KN.new_empty(library_of(right_KN.dtype).packed_size(elements, columns))
+    memory = right_KN.new_empty(columns, elements)
+    functions.pack_halves(depth, columns, right_KN.data_ptr(), *right_KN.stride(), address(memory), address(panels))
+    return panels
+
+
+def layer_in_c(rows: int, weight_OI: Tensor, bias_O: Tensor | None, factors: Factors | None, panels: Panels) -> Adapted:
     """Return a layer for C, which has the addresses of these tensors.
 
     Args:
         rows: S.
         weight_OI, bias_O: Those of the layer, contiguous.
         factors: Those of its adapter, contiguous, if it has one.
-        panels: Its transposed weight, packed; None: only gradients are computed.
+        panels: Its weight, packed.
     """
     a_RI, b_OR, rank, scale = None, None, 0, 0.0
     if factors is not None:
         a_RI, b_OR, rank, scale = factors.a_RI, factors.b_OR, factors.a_RI.shape[0], factors.scale
-    tensors = panels, weight_OI, bias_O, a_RI, b_OR
+    tensors = panels.forward, weight_OI, bias_O, a_RI, b_OR, panels.back
     for tensor in tensors:
         assert tensor is None or (tensor.dtype == weight_OI.dtype and tensor.is_contiguous())
     outputs, inputs = weight_OI.shape
@@ -81,7 +106,7 @@ class LinearInC(Function):
             a_RI, b_OR = a_RI.contiguous(), b_OR.contiguous()
             factors = Factors(a_RI, b_OR, scale)
         packed = layer.packed()  # which nothing else may hold while C reads it
-        made = layer_in_c(len(inputs_SI), layer.weight, layer.bias, factors, packed.panels)
+        made = layer_in_c(len(inputs_SI), layer.weight, layer.bias, factors, Panels(packed.panels))
         assert inputs_SI.dtype == layer.weight.dtype
         outputs_SO, between_SR = (inputs_SI.new_empty(made.rows, size) for size in (made.outputs, made.rank))
         tensors = inputs_SI, _memory(made, inputs_SI), between_SR, outputs_SO
@@ -97,7 +122,7 @@ class LinearInC(Function):
         grad_SO, rows = grad_SO.contiguous(), len(grad_SO)
         assert grad_SO.dtype == weight_OI.dtype
         factors = None if b_OR is None else Factors(a_RI, b_OR, ctx.scale)
-        made = layer_in_c(rows, weight_OI, None, factors)
+        made = layer_in_c(rows, weight_OI, None, factors, Panels())
         further, *wanted = ctx.needs_input_grad[:3]
         grads = [grad_of(*each) for each in zip((a_RI, b_OR), (rows, rows), wanted, strict=True)]
         made.grad_a, made.grad_b = map(address, grads)

@@ -108,6 +108,13 @@ def in_c(inputs: Tensor) -> bool:
     return _IN_C.get() and there and not torch.is_autocast_enabled("cpu")
 
 
+def halves_in_c(inputs: Tensor) -> bool:
+    """Whether such products are to be computed in C, of numbers that are rounded to bfloat16."""
+    there = inputs.device.type == "cpu" and inputs.dtype == torch.float32 and inputs.dim() > 1
+    asked = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    return _IN_C.get() and there and asked
+
+
 @cache
 def library_of(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p

@@ -35,7 +35,8 @@ class Adapted(ctypes.Structure):
     _fields_ = [
         *_fields(ctypes.c_int64, "rows", "inputs", "outputs", "rank"),
         ("scale", ctypes.c_double),
-        *_fields(ctypes.c_void_p, "panels", "weight_OI", "bias_O", "a_RI", "b_OR", "grad_a", "grad_b"),
+        *_fields(ctypes.c_void_p, "panels", "weight_OI", "bias_O", "a_RI", "b_OR", "back"),
+        *_fields(ctypes.c_void_p, "grad_a", "grad_b"),
     ]
 
 
@@ -66,6 +67,8 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     found, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     found.attend.argtypes, found.attend_back.argtypes = [pointer] * 6, [pointer] * 9
     found.adapted_outputs.argtypes, found.adapted_gradients.argtypes = [pointer] * 5, [pointer] * 8
+    found.pack_halves.argtypes = [place, place, pointer, place, place, pointer, pointer]
+    found.halves_of.argtypes, found.halves_of.restype = [place], place
     found.attention_memory.argtypes, found.kept_size.argtypes = [pointer, place], [place, pointer]
     found.scratch_size.argtypes = [place, pointer, place]
     for size in (found.attention_memory, found.kept_size, found.scratch_size):

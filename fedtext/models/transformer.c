@@ -83,9 +83,9 @@ static place largest_rank(const block *of) {
 enum { KEEPING, ALONE, BACKWARD }; /* calls: forward, with gradients to follow or not, and backward */
 
 static place scratch_of(const block *of, place call) {
-    place widest = larger(larger(width(of), inner_width(of)), largest_rank(of));
     place numbers = inner_width(of) + (call == BACKWARD ? 5 * width(of) + largest_rank(of) : width(of));
-    place products = larger(product_memory(widest), attention_memory(&of->attention, call == BACKWARD ? 3 : 1));
+    place products = attention_memory(&of->attention, call == BACKWARD ? 3 : 1);
+    for (int i = 0; i < LAYERS; i++) products = larger(products, adapted_memory(&of->layers[i]));
     return of->tokens * numbers + ARRAYS * LANES + products + (call == ALONE ? kept_of(of) : 0);
 }
 

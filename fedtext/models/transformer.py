@@ -31,6 +31,7 @@ from fedtext.models.checkpointed import (
     settings,
 )
 from fedtext.models.fixed import Fixed, blocks_of, storable, with_blocks
+from fedtext.models.native_block import always_in_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
@@ -134,6 +135,7 @@ class TransformerEncoder(nn.Module):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb, None if lora else self._pooled)
             network = with_blocks(network, blocks)
         self.run = network.forward  # not the network itself, which would change the names of parameters
+        self.whole = always_in_c(blocks_of(network))
         self.dropout = nn.Dropout(config.dropout)
         self.dtype = getattr(torch, config.precision)
 
@@ -153,9 +155,9 @@ class TransformerEncoder(nn.Module):
                 ]
                 if self.fixed.finish:
                     return self.dropout(torch.stack(found))
-                hidden_BTD = run_unpadded(self.fixed.above, torch.cat(found), places)
+                hidden_BTD = run_unpadded(self.fixed.above, torch.cat(found), places, self.whole)
             elif self.attention == "sdpa":
-                hidden_BTD = run_unpadded(self.run, places.taken(rows_BTD), places)
+                hidden_BTD = run_unpadded(self.run, places.taken(rows_BTD), places, self.whole)
             else:
                 hidden_BTD = self._padded(rows_BTD, places)
         hidden_BTD = hidden_BTD.to(rows_BTD.dtype)

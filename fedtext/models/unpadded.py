@@ -75,10 +75,12 @@ class Places:
         return empty_PD.index_copy(0, self.flat_S, values_SD).unflatten(0, self.there_BT.shape)
 
 
-def run_unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places, **options: Any) -> Tensor:
+def run_unpadded(
+    run: Callable[..., Any], inputs_SD: Tensor, places: Places, whole: bool = False, **options: Any
+) -> Tensor:
     """Run layers on the tokens alone.
 
-    Where attention is computed in C and products are in bfloat16, a text of zeros follows the others, so that the
+    Where attention alone is computed in C and products are in bfloat16, a text of zeros follows the others, so that the
     number of rows is a multiple of ``ROWS``: for each new number of rows torch's library compiles a program, which
     takes longer than the product, and caches it.
 
@@ -86,13 +88,14 @@ def run_unpadded(run: Callable[..., Any], inputs_SD: Tensor, places: Places, **o
         run: The network of the package transformers, whose attention is ``implementation()``.
         inputs_SD: Its inputs.
         places: The places of the tokens.
+        whole: Whether products are computed in C too.
         options: More arguments of the network.
 
     Returns:
         Its outputs, shape (B, T, D), which are 0 where there is no token.
     """
     tokens, steps_S, among = len(inputs_SD), places.step_S, places
-    if places.starts is not None and (more := -tokens % ROWS) and _in_bfloat16():
+    if places.starts is not None and not whole and (more := -tokens % ROWS) and _in_bfloat16():
         inputs_SD, steps_S = pad(inputs_SD, (0, 0, 0, more)), pad(steps_S, (0, more))
         among = replace(places, starts=torch.cat([places.starts, places.starts[-1:] + more]))
     found = run(inputs_embeds=inputs_SD[None], position_ids=steps_S[None], places=among, **options)

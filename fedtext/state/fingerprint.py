@@ -28,6 +28,7 @@ VERSIONS = {
     "filled": 1,
     # Transformers with engine native: the draws of dropout, and blocks with an adapter, are computed in C.
     "blocks": 2,
+    "halves": 1,  # such blocks in bfloat16
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
@@ -182,12 +183,14 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
 def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
     """Return whether an experiment computes in each of the ways of ``VERSIONS``."""
     native, secret = experiment.engine == "native", experiment.privacy.noise == "secret"
+    rounded = native and getattr(experiment.model, "precision", "float32") == "bfloat16"
     return {
         "rounding": bool(experiment.server.noise) and secret and not is_distributed(experiment),
         "inward": bool(experiment.server.noise) and not is_distributed(experiment),
         "causal": experiment.model.name == "causal",
         "stacked": native and stack > 1,
-        "filled": native and getattr(experiment.model, "precision", "float32") == "bfloat16",
+        "filled": rounded,
+        "halves": rounded and getattr(experiment.model, "adapter", None) is not None,
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }

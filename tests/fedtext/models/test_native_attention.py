@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from fedtext.methods import FedAvg
-from fedtext.models import native_block, unpadded
+from fedtext.models import causal, fixed, native_block, transformer, unpadded
 from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.native_attention import Dropout, attend
@@ -208,9 +208,11 @@ def test_a_causal_model_and_its_gradients_are_the_references(adapter: Any) -> No
 @pytest.mark.parametrize("adapter", [ADAPTERS[0], ADAPTERS[2], ADAPTERS[3]], ids=str)
 @pytest.mark.parametrize("made", [classifier, causal_model])
 def test_rows_that_are_added_change_nothing(made: Any, adapter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are for bfloat16, whose rounding would hide their effect, and in which blocks are not computed in C."""
+    """They are for blocks in bfloat16, whose rounding would hide their effect, that are not computed in C."""
     monkeypatch.setattr(unpadded, "_in_bfloat16", lambda: True)
     monkeypatch.setattr(native_block, "in_c", lambda inputs: False)
+    for module in nonempty([causal, fixed, transformer]):
+        monkeypatch.setattr(module, "always_in_c", lambda blocks: False)
     counts, run = [], unpadded.attend
 
     def attend(query_SD: Tensor, *more: Any) -> Tensor:
@@ -222,7 +224,7 @@ def test_rows_that_are_added_change_nothing(made: Any, adapter: Any, monkeypatch
     assert set(counts) == {unpadded.ROWS}
 
 
-def test_rows_are_added_in_bfloat16_alone() -> None:
+def test_rows_are_added_in_bfloat16_alone_where_products_are_torchs() -> None:
     places = unpadded.Places.of(np.array([5, 2]), 5, torch.device("cpu"), in_c=True)
     rows: list[int] = []
 
@@ -233,9 +235,10 @@ def test_rows_are_added_in_bfloat16_alone() -> None:
 
     for dtype in (torch.bfloat16, None):
         with torch.autocast("cpu", dtype, enabled=dtype is not None):
-            found_BTD = unpadded.run_unpadded(layers, torch.ones(7, 3), places)
-        assert found_BTD[..., 0].tolist() == [[2.0] * 5, [2.0, 2.0, 0.0, 0.0, 0.0]]
-    assert rows == [16, 7]
+            for whole in nonempty([False, True]):
+                found_BTD = unpadded.run_unpadded(layers, torch.ones(7, 3), places, whole)
+                assert found_BTD[..., 0].tolist() == [[2.0] * 5, [2.0, 2.0, 0.0, 0.0, 0.0]]
+    assert rows == [16, 7, 7, 7]
 
 
 def test_a_run_has_the_same_bits_in_any_packing_and_after_an_interruption() -> None:
