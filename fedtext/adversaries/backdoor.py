@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fedtext.adversaries.base import Attack, Tensors, times
 from fedtext.corpora.types import Corpus, TokenSet
-from fedtext.text.tokens import UNK_ID
+from fedtext.text.tokens import PAD_ID, UNK_ID
 
 
 class Backdoor(Attack):
@@ -43,11 +43,10 @@ class Backdoor(Attack):
             )
         known = corpus.vocabulary[: len(corpus.vocabulary) - corpus.features]
         for word in () if self.words == "auto" else self.words:
-            if word not in known:
-                return (
-                    f"adversaries.attack.words: {word!r} is not in the vocabulary of corpus {corpus.name}: choose a "
-                    f"word that is, such as {known[-1]!r}"
-                )
+            if word not in known or known.index(word) == PAD_ID:
+                why = f"is not in the vocabulary of corpus {corpus.name}" if word not in known else "is padding"
+                such = f"such as {known[-1]!r}"
+                return f"adversaries.attack.words: {word!r} {why}: choose a word of the vocabulary, {such}"
         return ""
 
     def trigger(self, corpus: Corpus) -> tuple[int, ...]:

@@ -114,8 +114,8 @@ def attend(
     starts: Tensor,
     heads: int,
     scale: float,
-    dropout: float = 0.0,
     causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Compute attention within each text.
 

@@ -84,7 +84,13 @@ def layer_in_c(rows: int, weight_OI: Tensor, bias_O: Tensor | None, factors: Fac
 
 
 def grad_of(factor: Tensor, rows: int, wanted: bool) -> Tensor | None:
-    """Return a tensor for the gradient of a factor, if that is wanted. A product of no rows is not written: zeros."""
+    """Return a tensor for the gradient of a factor; of no rows zeros, since such a product is not written.
+
+    Args:
+        factor: The factor.
+        rows: S.
+        wanted: Whether the gradient is wanted; otherwise there is no tensor.
+    """
     if not wanted:
         return None
     return torch.empty_like(factor) if rows else torch.zeros_like(factor)

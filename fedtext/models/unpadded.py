@@ -149,7 +149,7 @@ def attention(
     if places and places.starts is not None:
         rows = [part[0].transpose(0, 1).flatten(1) for part in parts]
         scale = width**-0.5 if scaling is None else scaling
-        out_SD = attend(rows[0], rows[1], rows[2], places.starts, heads, scale, dropout, causal)
+        out_SD = attend(rows[0], rows[1], rows[2], places.starts, heads, scale, causal, dropout)
         return out_SD.to(dtype).unflatten(1, (heads, width))[None], None
     if places:
         all_SK = torch.cat([part[0].transpose(0, 1).flatten(1) for part in parts], 1)

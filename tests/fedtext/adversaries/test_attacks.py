@@ -272,6 +272,7 @@ def test_labels_are_not_turned_round_in_sentences() -> None:
         ({"backdoor": {"target": 2}}, 0.4, "corpus tiny has no class 2: name a number from 0 to 1"),
         ({"backdoor": {"target": "good"}}, 0.4, "corpus tiny has no class good"),
         ({"backdoor": {"words": ["cf"]}}, 0.4, "'cf' is not in the vocabulary of corpus tiny: .* such as 'w39'"),
+        ({"backdoor": {"words": ["<pad>"]}}, 0.4, "'<pad>' is padding: choose a word .* such as 'w39'"),
     ],
 )
 def test_what_does_not_fit_the_corpus_is_refused(attack: Any, fraction: float, message: str) -> None:
