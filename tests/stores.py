@@ -43,6 +43,13 @@ class Store:
     def remove(self, path: str) -> None:
         self.filesystem.delete_file(f"{BUCKET}/{path}")
 
+    def folders(self, path: str) -> list[str]:
+        """The names of the folders in a folder of the bucket, also of those that are empty objects."""
+        from pyarrow.fs import FileSelector
+
+        found = self.filesystem.get_file_info(FileSelector(f"{BUCKET}/{path}"))
+        return sorted(one.base_name for one in found if not one.is_file)
+
     def files(self, path: str = "") -> list[str]:
         """The names of all files in a folder of the bucket, relative to it."""
         from pyarrow.fs import FileSelector

@@ -78,14 +78,18 @@ class Remote:
         return None if found.type == FileType.NotFound else found
 
     def files(self) -> dict[str, "FileInfo"]:
-        """Return the files below it, by their paths relative to it."""
+        """Return the files below it, by their paths relative to it.
+
+        An object store may have names that, as paths, would lead out of a folder: these are left out.
+        """
         from pyarrow.fs import FileSelector, FileType
 
         with self.problems("read"):
             filesystem, path = _opened(self.uri)
             found = filesystem.get_file_info(FileSelector(path, allow_not_found=True, recursive=True))
         start = len(path.rstrip("/")) + 1
-        return {one.path[start:]: one for one in found if one.type == FileType.File}
+        files = {one.path[start:]: one for one in found if one.type == FileType.File}
+        return {name: one for name, one in files.items() if not {"", ".", ".."} & set(name.split("/"))}
 
     def read(self) -> bytes | None:
         """Return the content of a file; None if there is none."""
@@ -148,6 +152,21 @@ class Remote:
         with self.problems("written"), contextlib.suppress(FileNotFoundError):
             filesystem, path = _opened(self.uri)
             filesystem.delete_file(path)
+
+    def remove_folder(self) -> None:
+        """Remove a folder with all that is in it, if it is there.
+
+        On an object store a folder whose files are removed one by one stays as an empty object.
+        """
+        with self.problems("written"), contextlib.suppress(FileNotFoundError):
+            filesystem, path = _opened(self.uri)
+            try:
+                filesystem.delete_dir(path)
+            except FileNotFoundError:
+                raise
+            except OSError:  # not every store removes several objects by one request
+                for name in self.files():
+                    (self / name).remove()
 
     @contextlib.contextmanager
     def problems(self, done: str) -> Iterator[None]:

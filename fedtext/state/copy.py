@@ -232,9 +232,9 @@ class Copy:
 
     def _remove_checkpoints(self, units: list[str], there: Iterable[str]) -> None:
         """Remove those that are no longer here, each after its list."""
-        gone = [name for name in there if _UNIT.fullmatch(name) and name.rpartition("/")[0] not in units]
-        for name in sorted(gone, key=lambda name: (not name.endswith(f"/{checkpoint.SUMS}"), name)):
-            self._remove(name)
+        for unit in sorted({name.rpartition("/")[0] for name in there if _UNIT.fullmatch(name)} - set(units)):
+            self._remove(f"{unit}/{checkpoint.SUMS}")
+            self.outage.request((self.remote / unit).remove_folder)
 
     def _write(self, name: str, content: bytes) -> None:
         self.outage.request(lambda: (self.remote / name).write(content))

@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from fedtext.errors import UserError
 from fedtext.runtime import remote
 from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored
 from fedtext.runtime.remote import Remote, is_uri
-from tests.stores import SECRET, Store, object_store
+from tests.stores import BUCKET, SECRET, Store, object_store
 
 
 @pytest.fixture
@@ -31,6 +32,26 @@ def test_a_file_is_written_listed_read_and_removed(store: Store) -> None:
     (folder / "a b/c%20d.txt").remove()
     (folder / "a b/c%20d.txt").remove()
     assert store.files() == []
+
+
+@pytest.mark.parametrize("denied", [[], ["POST"]], ids=["at once", "one by one"])
+def test_a_folder_is_removed_with_all_that_is_in_it(store: Store, denied: list[str]) -> None:
+    folder = Remote(store.uri("runs"), "storage")
+    for name in ("a/b/one.txt", "a/two.txt", "c.txt"):
+        (folder / name).write(b"x")
+    store.denied.update(denied)
+    (folder / "a").remove_folder()
+    (folder / "none").remove_folder()
+    assert store.files() == ["runs/c.txt"]
+    assert bool(store.refused) == bool(denied)
+    assert ("a" in store.folders("runs")) == bool(denied), "an empty object"
+
+
+def test_names_that_lead_out_of_a_folder_are_left_out(store: Store, tmp_path: Path) -> None:
+    client = boto3.client("s3", endpoint_url=f"http://{store.endpoint}", region_name="us-east-1")
+    for name in ("a/in.txt", "a/../out.txt", f"a/{tmp_path}/absolute.txt", "a//b.txt", "a/./c.txt", "a/..d/e..txt"):
+        client.put_object(Bucket=BUCKET, Key=f"runs/{name}", Body=b"x")
+    assert set(Remote(store.uri("runs/a"), "storage").files()) == {"in.txt", "..d/e..txt"}
 
 
 def test_names_of_a_remote_show_no_query(store: Store) -> None:

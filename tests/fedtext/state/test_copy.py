@@ -26,7 +26,7 @@ def test_the_last_two_checkpoints_are_on_the_store(store: Store, tmp_path: Path)
     copy.push()
     local = {path.name: sorted(file.name for file in path.iterdir()) for path in folder.glob("00-a/checkpoint/round-*")}
     assert rounds(store) == local
-    assert sorted(local) == ["round-000002", "round-000003"]
+    assert sorted(local) == ["round-000002", "round-000003"] == store.folders("runs/first/00-a/checkpoint")
     assert store.get("runs/first/plan.json") == (folder / "plan.json").read_bytes()
     assert not [name for name in store.files() if name.rpartition("/")[2].startswith(".")]
 
@@ -76,24 +76,27 @@ def test_the_list_is_written_last_and_removed_first(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[tuple[str, str]] = []
-    write, remove = Remote.write, Remote.remove
+    write, remove, remove_folder = Remote.write, Remote.remove, Remote.remove_folder
     monkeypatch.setattr(Remote, "write", lambda self, data: (order.append(("write", self.shown)), write(self, data))[1])
     monkeypatch.setattr(Remote, "remove", lambda self: (order.append(("remove", self.shown)), remove(self))[1])
+    monkeypatch.setattr(
+        Remote, "remove_folder", lambda self: (order.append(("remove folder", self.shown)), remove_folder(self))[1]
+    )
     folder = tmp_path / "a" / "first"
     copy = copy_of(store, folder).take()
     for round_ in (1, 2, 3):
         save(folder, round_)
         copy.push("00-a", checkpoints=True)
     written = [name for done, name in order if done == "write" and "/round-000003/" in name]
-    removed = [name for done, name in order if done == "remove" and "/round-000001/" in name]
+    old = "s3://fedtext-tests/runs/first/00-a/checkpoint/round-000001"
     assert written[-1].endswith(SUMS)
     assert [name for name in written[:-1] if name.endswith(SUMS)] == []
-    first = removed.index(f"s3://fedtext-tests/runs/first/00-a/checkpoint/round-000001/{SUMS}")
-    assert first == removed.index(removed[0]) or removed[first - 1].endswith(SUMS)
-    last_write = max(n for n, (done, name) in enumerate(order) if done == "write" and name == written[-1])
-    deletions = [n for n, (done, name) in enumerate(order) if done == "remove" and "clients-" in name]
-    assert deletions
-    assert min(deletions) > last_write, "the older one goes when the newer one is complete"
+    complete = order.index(("write", written[-1]))
+    removed = [each for each in order if each[0].startswith("remove") and each[1].startswith(old)]
+    assert removed[-2:] == [("remove", f"{old}/{SUMS}"), ("remove folder", old)]
+    assert order.index(removed[-1]) > complete, "the older one goes when the newer one is complete"
+    assert removed[-2] in order[complete:]
+    assert order[complete:].count(removed[-2]) == order.count(removed[-1]) == 1
 
 
 def test_a_damaged_copy_is_noticed(store: Store, tmp_path: Path) -> None:
