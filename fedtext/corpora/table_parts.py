@@ -24,6 +24,7 @@ from fedtext.corpora.hub import from_hub
 from fedtext.corpora.table_files import READERS, open_table
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import located
+from fedtext.runtime.remote import SCHEMES, is_uri
 
 if TYPE_CHECKING:
     import pyarrow
@@ -157,6 +158,12 @@ def _found(name: str, levels: Sequence[str], data: Path | None) -> list[Part]:
     if path is None:
         if _ON_THE_HUB.fullmatch(name) and Path(name).suffix.lower() not in READERS:
             return _hub(name, data)
+        if is_uri(name):
+            raise UserError(f"corpus.path: there is nothing at {name.partition('?')[0]}: correct it")
+        if "://" in name:
+            raise UserError(
+                f"corpus.path: {name.partition('://')[0]}:// is none of {', '.join(SCHEMES)}: fetch it first"
+            )
         raise UserError(
             f"corpus.path: no {name} in {Path.cwd()}, nor in {' or '.join(map(str, folders(data)))}: correct it, or "
             f"give its folder with {option('data', 'FOLDER')} or $FEDTEXT_DATA"

@@ -23,6 +23,10 @@ SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
 OBJECT_STORES = ("s3", "gcs", "abfs")  # pyarrow's names of those where a file becomes visible as a whole, once closed
 _URI = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 _CHUNK = 1 << 23  # bytes
+# Options of pyarrow's filesystems unless a URI has them. By s3 a small file is written by one request, not three; gs
+# would try a request again for 15 minutes, also where credentials are missing.
+_OPTIONS = {"s3": ("allow_delayed_open", "true"), "gs": ("retry_limit_seconds", "60")}
+_OPTIONS["gcs"] = _OPTIONS["gs"]
 
 
 def is_uri(name: str | Path) -> bool:
@@ -220,9 +224,10 @@ def _root(root: str) -> "FileSystem":
     import pyarrow
     from pyarrow.fs import FileSystem
 
-    if root.startswith("s3:"):  # a small file is written by one request, not three, where pyarrow knows the option
-        with contextlib.suppress(pyarrow.ArrowInvalid):
-            return FileSystem.from_uri(f"{root}{'&' if '?' in root else '?'}allow_delayed_open=true")[0]
+    name, value = _OPTIONS.get(root.partition(":")[0], ("", ""))
+    if name and f"{name}=" not in root:
+        with contextlib.suppress(pyarrow.ArrowInvalid):  # an older pyarrow does not know the option
+            return FileSystem.from_uri(f"{root}{'&' if '?' in root else '?'}{name}={value}")[0]
     return FileSystem.from_uri(root)[0]
 
 

@@ -198,3 +198,5 @@ def test_a_path_is_looked_for_as_it_is_written_and_then_in_the_data(
         f"corpus.path: no s.csv in {here}, nor in {data}: correct it, or give its folder with data=FOLDER or "
         "$FEDTEXT_DATA"
     )
+    assert complaint(f"file://{data}/s.csv") == f"corpus.path: there is nothing at file://{data}/s.csv: correct it"
+    assert complaint("https://host/s.csv").startswith("corpus.path: https:// is none of s3, gs, ")

@@ -3,9 +3,11 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
+import pyarrow.fs
 import pytest
 
 from fedtext.errors import UserError
@@ -109,6 +111,25 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
 def test_a_uri_without_a_bucket_is_refused() -> None:
     with pytest.raises(UserError, match=r"storage: s3:///x names no bucket: write s3://BUCKET/FOLDER"):
         Remote("s3:///x", "storage")
+
+
+def test_options_are_added_unless_a_uri_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def from_uri(uri: str) -> tuple[str, str]:
+        asked.append(uri)
+        return "filesystem", ""
+
+    monkeypatch.setattr(pyarrow.fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    for uri in ("gs://b", "gcs://b?scheme=http", "gs://b?retry_limit_seconds=5", "s3://b", "abfs://b"):
+        remote._root.__wrapped__(uri)
+    assert asked == [
+        "gs://b?retry_limit_seconds=60",
+        "gcs://b?scheme=http&retry_limit_seconds=60",
+        "gs://b?retry_limit_seconds=5",
+        "s3://b?allow_delayed_open=true",
+        "abfs://b",
+    ]
 
 
 def test_an_error_of_the_store_is_one_sentence_without_the_secret(store: Store) -> None:
