@@ -191,6 +191,10 @@ def cause(error: BaseException) -> str:
         ("Network is unreachable", "the network is unreachable"),
         ("Connection reset", "the connection was cut"),
         ("Remote end closed", "the connection was cut"),
+        (
+            "error code 401",
+            "it refuses the credentials: $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD have them",
+        ),
         ("out-of-date database schema", "its schema is older than this MLflow (mlflow db upgrade brings it up)"),
     ):
         if words in text:

@@ -196,8 +196,13 @@ class Tracker:
         if self._parent:
             self._parent.finish(summed_up(status, now, self.experiment.tune.metric, best))
         self._delivery.last(self._mirrors(), self._parent)
-        if best and self.experiment.tracking.register_as and status == "FINISHED":  # or another one may still be best
-            self._register(self.experiment.tracking.register_as, best[0].case, best[1])
+        name = self.experiment.tracking.register_as
+        if name and status == "FINISHED":  # or another one may still be best
+            if best:
+                self._register(name, best[0].case, best[1])
+            else:
+                metric = self.experiment.tune.metric
+                say(f"no version of {name} was registered: no trial has reported {metric}; choose another tune.metric")
         behind = [mirror for mirror in self._mirrors() if mirror.owes_records or mirror.owes_files(True)]
         if behind:
             rounds = sum(len(mirror.pending) for mirror in behind)

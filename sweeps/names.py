@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from fedtext.errors import UserError, option, spelled
-from fedtext.runtime.remote import Remote, is_uri
+from fedtext.runtime.remote import Remote, check_path, is_uri
 from fedtext.state.copy import Copy
 from sweeps.lock import locked
 from sweeps.places import PLAN, STORAGE, home
@@ -20,6 +20,7 @@ def places(storage: str) -> tuple[Path, Remote | None]:
     Raises:
         UserError: It is a URI that cannot be used.
     """
+    check_path(storage, "storage")
     if not is_uri(storage):
         return home() / storage, None
     remote = Remote(storage, "storage")

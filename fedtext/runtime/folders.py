@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError, option
 from fedtext.runtime.digests import SUMS, outward, verify
-from fedtext.runtime.remote import Remote, is_uri
+from fedtext.runtime.remote import Remote, check_path, is_uri
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
@@ -54,6 +54,7 @@ def folder_of(name: str | Path, what: str) -> Path:
     Raises:
         UserError: It is a URI that cannot be used.
     """
+    check_path(name, what)
     if not is_uri(name):
         return Path(name).expanduser()
     remote = Remote(str(name), what)

@@ -34,6 +34,23 @@ def is_uri(name: str | Path) -> bool:
     return bool(_URI.match(str(name)))
 
 
+def check_path(name: str | Path, what: str) -> None:
+    """Refuse a path that is meant as a URI, which would become a folder of that name on this machine.
+
+    Args:
+        name: The path, or a URI that ``is_uri``.
+        what: The key or option that has it; the message begins with it.
+
+    Raises:
+        UserError: It begins as a URI does, and is none.
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", str(name))
+    if found and not is_uri(name):
+        scheme = found[1].lower()
+        why = f"write {scheme}://" if scheme in SCHEMES else f"{scheme}: is none of {', '.join(SCHEMES)}"
+        raise UserError(f"{what}: {name} is no URI that can be used: {why}, or give a path")
+
+
 class Remote:
     """A folder or a file at a URI.
 

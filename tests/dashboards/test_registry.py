@@ -68,6 +68,18 @@ def test_a_model_that_cannot_be_served_is_not_registered(
     assert run.data.tags["model.not_served"]
 
 
+def test_without_a_best_trial_nothing_is_registered_and_that_is_said(
+    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tracker = Tracker(store, tmp_path, experiment(tracking={"register": "reviews"}), sweep=True, again="the command")
+    tracker.open()
+    ended(tracker, tmp_path, both()[0])
+    tracker.close()
+    said = "no version of reviews was registered: no trial has reported Ap_val; choose another tune.metric"
+    assert said in capsys.readouterr().err
+    assert list(store.client().search_registered_models()) == []
+
+
 def test_whatever_packaging_raises_a_trial_has_finished(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

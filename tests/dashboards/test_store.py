@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
 
 from dashboards import store as stores
 from dashboards.store import Store
@@ -59,3 +60,10 @@ def test_a_new_store_has_the_tables_that_mlflow_makes(tmp_path: Path, ready: Pat
         )
     assert len(found[0][0]) > 100
     assert found[0] == found[1]
+
+
+def test_refused_credentials_are_named() -> None:
+    body = "API request to endpoint /api/2.0/x failed with error code 401 != 200. Response body: ''"
+    assert stores.cause(MlflowException(body)) == (
+        "it refuses the credentials: $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD have them"
+    )

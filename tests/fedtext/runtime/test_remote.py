@@ -14,6 +14,8 @@ from fedtext.errors import UserError
 from fedtext.runtime import remote
 from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored
 from fedtext.runtime.remote import Remote, is_uri
+from sweeps.names import places
+from tests.loops import nonempty
 from tests.stores import BUCKET, SECRET, Store, object_store
 
 
@@ -106,6 +108,22 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(uri: str) -> None:
         Remote(uri, "--data")
     assert SECRET not in str(refused.value)
     assert "AKID:" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("s3:/bucket/runs", "write s3://, or give a path"),
+        ("s3a://bucket/runs", "s3a: is none of s3, gs, .*, or give a path"),
+        ("ftp://host/runs", "ftp: is none of s3, gs, "),
+    ],
+)
+def test_what_is_meant_as_a_uri_is_no_folder_of_that_name(name: str, why: str) -> None:
+    for asked in nonempty([folder_of, lambda name, what: places(name)]):
+        with pytest.raises(UserError, match=f"storage: {name} is no URI that can be used: {why}"):
+            asked(name, "storage")
+    for path in nonempty(["a:/b", "runs/s3:/x", "/s3://x", "s3:x", "a b:/c"]):
+        assert folder_of(path, "storage") == Path(path)
 
 
 def test_a_uri_without_a_bucket_is_refused() -> None:
