@@ -132,5 +132,5 @@ class Summation:
                 what = "an exact sum" if summed else f"aggregation {self.aggregation.name}"
                 raise ValueError(
                     f"it changed {name} by {largest:g} in one round, too much for {what}: lower training.optimizer.lr, "
-                    "or the noise of the uplink"
+                    "or the noise that clients add"
                 )

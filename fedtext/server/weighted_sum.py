@@ -119,7 +119,7 @@ class WeightedSum:
         if not largest < LARGEST:  # also for NaN
             raise UserError(
                 f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
-                "sum: lower training.optimizer.lr, or the noise of the uplink"
+                "sum: lower training.optimizer.lr, or the noise that clients add"
             )
         self._most = max(self._most, largest)
         if self.inward:
@@ -136,7 +136,7 @@ class WeightedSum:
         if not self.reach < _EXACT:
             raise UserError(
                 "the changes of all clients in one round are together too large for an exact sum: lower "
-                "training.optimizer.lr, or the noise of the uplink"
+                "training.optimizer.lr, or the noise that clients add"
             )
 
     def merge(self, other: "WeightedSum") -> None:

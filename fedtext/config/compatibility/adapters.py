@@ -98,4 +98,14 @@ def ranks(e: "Settings") -> Iterator[str]:
         yield f"{key}: privacy.canaries are clients beyond those that have ranks: leave out one of them"
 
 
-RULES = (embedding, ranks, factors)
+def nothing(e: "Settings") -> Iterator[str]:
+    """Check that clients share something of what an adapter leaves to train."""
+    adapter = _adapter(e)
+    if adapter and adapter.lora is None and e.method.shares and not e.method.pooled and e.private("head.bias"):
+        yield (
+            f"model.adapter.lora: null trains the output layer alone, which method {e.method.name} keeps at each "
+            "client, so that nothing would be shared: set lora, or choose another method"
+        )
+
+
+RULES = (embedding, nothing, ranks, factors)

@@ -16,6 +16,12 @@ def _adapted(**lora: Any) -> dict[str, Any]:
 
 ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
     (
+        adapters.nothing,
+        "fedper",
+        {"model": SCRATCH | {"adapter": {"lora": None}}},
+        "method fedper keeps at each client, so that nothing would be shared",
+    ),
+    (
         adapters.factors,
         "fedavg",
         {"server": {"aggregation": "lora"}},
