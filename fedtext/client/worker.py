@@ -15,7 +15,7 @@ from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, Host
 from fedtext.client.trained import Trained, arrays, state_as_sent
 from fedtext.config.loading import told
-from fedtext.errors import ClientError
+from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.ledger.examples import example_multiplier
 from fedtext.messages import Reply
@@ -118,11 +118,13 @@ class Worker(Host):
         try:
             with one_torch_thread(), products(self.experiment.training.tf32):
                 return self._train(flat, round_, members), ""
+        except UserError as error:
+            problem = str(error)
         except Exception as error:  # the boundary of a client: any exception of its code is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
             logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
             problem = told(error)
-            return [(Reply(client, error=problem), {}) for client in members], problem
+        return [(Reply(client, error=problem), {}) for client in members], problem
 
     def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Finished]:
         start, config, seed = _clocks(), self.experiment.training, self.experiment.seed

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedtext.errors import UserError
+
 
 @dataclass
 class ExampleNoise:
@@ -38,11 +40,11 @@ class ExampleNoise:
             The sum.
 
         Raises:
-            ValueError: The gradient is not finite.
+            UserError: The gradient is not finite.
         """
         length = float(torch.stack(torch._foreach_norm(list(gradient))).double().norm())
         if not np.isfinite(length):
-            raise ValueError("the gradient of a text is not finite: lower training.optimizer.lr")
+            raise UserError("the gradient of a text is not finite: lower training.optimizer.lr")
         scale = min(1.0, self.norm / length) if length else 1.0
         scaled = torch._foreach_mul(list(gradient), scale)
         if total is None:

@@ -1,5 +1,8 @@
 """The sbatch files on a real Slurm of two nodes, where Slurm is installed and namespaces can be made."""
 
+import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +39,26 @@ def submitted(slurm: local.Slurm, home: Path, file: str, *options: str, **variab
     text = "".join(path.read_text() for path in sorted(home.glob("*.out")))
     assert set(states) == {"COMPLETED"}, text
     return text
+
+
+def test_words_in_quotes_stay_together(tmp_path: Path) -> None:
+    """The script runs as it is, with a ``python`` that prints the words of the last command."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nprintf "%s\\n" "$@"\n'
+    )
+    (tmp_path / "bin" / "python").chmod(0o755)
+    line = """seed=1 uplink='[{clip: {norm: 0.5}}, gaussian]' name="a b" """
+    (tmp_path / "trials.txt").write_text(f"seed=0\n{line}\n")
+    given = {"PATH": os.environ["PATH"], "FEDTEXT_VENV": str(tmp_path), "SLURM_ARRAY_TASK_ID": "2"}
+    given |= {"SLURM_JOB_NAME": "fedtext", "SLURM_ARRAY_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    given |= {"FEDTEXT_TRIALS": str(tmp_path / "trials.txt"), "FEDTEXT_HOME": str(tmp_path)}
+    done = subprocess.run(
+        ["bash", str(FILES / "array.sbatch")], env=given, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[words.index("seed=1") :][:3] == ["seed=1", "uplink=[{clip: {norm: 0.5}}, gaussian]", "name=a b"]
 
 
 @pytest.mark.ray

@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.accounting import composition
 from fedtext.client.local_fleet import LocalFleet
+from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.ledger import ledger, spent
 from fedtext.ledger.examples import example_multiplier
@@ -149,7 +150,7 @@ def test_a_sum_of_clipped_gradients_by_hand() -> None:
     noised = made.noised(total, 3)
     assert np.allclose(noised[0].numpy(), (np.array([1.2, 1.0]) + 2.0 * 0.5 * first) / 3)
     assert np.allclose(noised[1].numpy(), (1.6 + second) / 3)
-    with pytest.raises(ValueError, match="the gradient of a text is not finite"):
+    with pytest.raises(UserError, match="the gradient of a text is not finite"):
         made.add(None, [torch.tensor([math.inf])])
 
 
