@@ -62,7 +62,7 @@ def test_a_message_names_the_uri_and_no_path_of_the_cache(store: Store, tmp_path
     with pytest.raises(UserError, match=r"s3://fedtext-tests/own/reviews\.csv, line 3, byte 1: 0xff is not") as error:
         prepared({**keys, "path": store.uri("own/reviews.csv")})
     assert str(tmp_path) not in str(error.value)
-    with pytest.raises(UserError, match=r"corpus\.path: no s3://fedtext-tests/own/none\.csv"):
+    with pytest.raises(UserError, match=r"corpus\.path: there is nothing at s3://fedtext-tests/own/none\.csv"):
         prepared({**keys, "path": store.uri("own/none.csv")})
     with pytest.raises(UserError, match=r"corpus fdu: no fdu_mtl\.parquet.* in s3://fedtext-tests/own: give"):
         prepared({"name": "fdu"}, folder_of(store.uri("own"), "--data"))
