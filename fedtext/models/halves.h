@@ -9,12 +9,25 @@
 
 #include "packed.h"
 
+/* The numbers in an element of a factor, which are next to each other in the inner width. Processors of Intel take four
+   times as long for two as for one, others half as long. ALWAYS_PAIRS is for tests. */
+static place paired(void) {
+#if PAIRS && defined(ALWAYS_PAIRS)
+    return 2;
+#elif PAIRS
+    return __builtin_cpu_is("intel") ? 1 : 2;
+#else
+    return 1;
+#endif
+}
+
 /* The elements of K numbers of a factor. */
-place halves_of(place depth) { return (depth + PAIRED - 1) / PAIRED; }
+place halves_of(place depth) { return (depth + paired() - 1) / paired(); }
 
 static void multiply_halves(const real *start, place begin, place rows, place depth, const real *left, place stride,
                             const real *panels, real *sums, place columns, place pitch) {
-    multiply_any(1, start, begin, rows, depth, left, stride, 1, panels, 0, sums, columns, pitch);
+    if (paired() == 2) multiply_any(1, start, begin, rows, depth, left, stride, 1, panels, 0, sums, columns, pitch);
+    else multiply_from(start, begin, rows, depth, left, stride, 1, panels, 0, sums, columns, pitch);
 }
 
 /* The bits of a number that is rounded to the nearest bfloat16, of two equally near ones to the even one. */
@@ -29,23 +42,27 @@ INLINE uint32_t half_bits(real number) {
 /* A factor's elements: from[row * stride + k * next] of so many rows and K numbers. */
 static void round_halves(place rows, place depth, const real *from, place stride, place next, real *to) {
     for (place row = 0; row < rows; row++, from += stride)
-        for (place k = 0; k < depth; k += PAIRED, to++) {
+        for (place k = 0; k < depth; k += paired(), to++) {
             uint32_t bits = half_bits(from[k * next]);
             float single;
-            if (PAIRED == 2 && k + 1 < depth) bits |= half_bits(from[(k + 1) * next]) >> 16;
-            if (PAIRED == 2) memcpy(to, &bits, sizeof bits);
-            else memcpy(&single, &bits, sizeof bits), *to = single;
+            if (paired() == 2 && k + 1 < depth) bits |= half_bits(from[(k + 1) * next]) >> 16;
+            memcpy(&single, &bits, sizeof bits);
+            if (REAL_BITS == 32) memcpy(to, &bits, sizeof bits);
+            else *to = single;
         }
 }
 
 /* Rows of K numbers that are next to each other. */
 static void round_rows(place rows, place depth, const real *from, real *to) {
-#if PAIRED == 2
+#if PAIRS
     for (place row = 0; row < rows; row++, from += depth, to += halves_of(depth))
         for (place k = 0; k < depth; k += LANES) {
             __m256i halves = (__m256i)_mm512_cvtneps_pbh((__m512)load(from + k, depth - k));
-            place count = depth - k < LANES ? halves_of(depth - k) : LANES / 2;
-            _mm256_mask_storeu_epi32(to + k / 2, (__mmask8)((1u << count) - 1), _mm256_rol_epi32(halves, 16));
+            if (paired() == 2) {
+                place count = depth - k < LANES ? halves_of(depth - k) : LANES / 2;
+                _mm256_mask_storeu_epi32(to + k / 2, (__mmask8)((1u << count) - 1), _mm256_rol_epi32(halves, 16));
+            } else
+                store(to + k, (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16), depth - k);
         }
 #else
     round_halves(rows, depth, from, depth, 1, to);

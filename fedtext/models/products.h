@@ -107,20 +107,18 @@ INLINE vector fused(real left, vector right, vector sum) {
 #endif
 }
 
-/* Products of numbers that are rounded to bfloat16 (halves.h): an element of either factor has so many of them, which are
-   next to each other in the inner width, the first in its upper bits. The processor adds their products in this order. */
 #if defined(__AVX512BF16__) && REAL_BITS == 32
-#define PAIRED 2
+#define PAIRS 1 /* there are instructions for pairs of numbers in bfloat16 (halves.h) */
 #else
-#define PAIRED 1
+#define PAIRS 0
 #endif
 
-INLINE vector term(const int halves, real left, vector right, vector sum) {
-#if PAIRED == 2
-    if (halves)
-        return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(left), (__m512bh)right);
+/* The same for pairs, whose first number is in the upper bits: the processor adds their products in this order. */
+INLINE vector term(const int pairs, real left, vector right, vector sum) {
+#if PAIRS
+    if (pairs) return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(left), (__m512bh)right);
 #else
-    (void)halves;
+    (void)pairs;
 #endif
     return fused(left, right, sum);
 }
@@ -128,7 +126,7 @@ INLINE vector term(const int halves, real left, vector right, vector sum) {
 /* sums[row][column] = start[row][column] + left[row][k] * panel[k][column], for k in ascending order, in the columns of a
    panel: so many `vectors`, the last of which has `last` columns. Rows of the panel are `down` elements apart, those of
    sums `pitch`, and those of start `begin`. */
-INLINE void tile(const int halves, const int rows, const int vectors, place depth, const real *left, place stride, place next,
+INLINE void tile(const int pairs, const int rows, const int vectors, place depth, const real *left, place stride, place next,
                  const real *panel, place down, const real *start, place begin, real *sums, place pitch, place last) {
     vector tile[ROWS][WIDTH], weights[WIDTH];
     UNROLL for (int row = 0; row < rows; row++)
@@ -138,7 +136,7 @@ INLINE void tile(const int halves, const int rows, const int vectors, place dept
         UNROLL for (int v = 0; v < vectors; v++) weights[v] = load(panel + k * down + v * LANES, LANES);
         UNROLL for (int row = 0; row < rows; row++)
             UNROLL for (int v = 0; v < vectors; v++)
-                tile[row][v] = term(halves, left[row * stride + k * next], weights[v], tile[row][v]);
+                tile[row][v] = term(pairs, left[row * stride + k * next], weights[v], tile[row][v]);
     }
     UNROLL for (int row = 0; row < rows; row++)
         UNROLL for (int v = 0; v < vectors; v++)
@@ -148,7 +146,7 @@ INLINE void tile(const int halves, const int rows, const int vectors, place dept
 /* Write `columns` columns of start, whose rows are `begin` elements apart, plus a product: left[row * stride + k * next],
    M x K, times a matrix. That is in `panels`, or with `down` in rows that are so many elements apart, of whole vectors. A
    null start, with 0 as `begin`, is zeros. */
-INLINE void multiply_any(const int halves, const real *start, place begin, place rows, place depth, const real *left,
+INLINE void multiply_any(const int pairs, const real *start, place begin, place rows, place depth, const real *left,
                          place stride, place next, const real *panels, place down, real *sums, place columns,
                          place pitch) {
     static const real zeros[PANEL];
@@ -161,7 +159,7 @@ INLINE void multiply_any(const int halves, const real *start, place begin, place
             const real *from = start ? start + row * begin + first : zeros;
 #define CASE(rows, vectors)                                                                                          \
     case rows * 8 + vectors:                                                                                         \
-        tile(halves, rows, vectors, depth, left + row * stride, stride, next, panels,                                \
+        tile(pairs, rows, vectors, depth, left + row * stride, stride, next, panels,                                \
              down ? down : vectors * LANES, from, begin, sums + row * pitch + first, pitch,                          \
              count - (vectors - 1) * LANES);                                                                         \
         break;

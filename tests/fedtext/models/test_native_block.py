@@ -340,10 +340,12 @@ BITS = """
 import hashlib, torch
 from tests.fedtext.models.test_native_block import block, inputs, run
 found = hashlib.sha256()
-for dtype in (torch.float32, torch.float64):
+for precision in ("float32", "float64", "bfloat16"):
+    dtype = torch.float64 if precision == "float64" else torch.float32
     for architecture in ("bert", "gpt2"):
         made, given = block(architecture, rate=0.3).to(dtype), inputs().detach().to(dtype).requires_grad_()
-        out = run(made, given)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            out = run(made, given)
         for tensor in (out, *torch.autograd.grad(out.square().sum(), [given, *made.parameters()])):
             found.update(tensor.detach().numpy().tobytes())
 print(found.hexdigest())
