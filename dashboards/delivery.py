@@ -39,7 +39,7 @@ class Delivery:
         self._page = page
         self._client: MlflowClient | None = None
         self._retry_at = 0.0
-        self._told = False
+        self._told = self._told_anew = False
 
     def send(self, mirrors: Sequence[Mirror], parent: Mirror | None, changed: Mirror | None, final: bool) -> None:
         """Deliver what any run lacks.
@@ -84,6 +84,18 @@ class Delivery:
             )
         self._told = True
 
+    def _tell_anew(self, mirror: Mirror) -> None:
+        """Print once that runs are recorded anew, and where they were before."""
+        if not self._told_anew:
+            before = (
+                f"was recorded at {mirror.recorded_at}" if mirror.recorded_at != self.store.shown else "was deleted"
+            )
+            say(
+                f"MLflow at {self.store.shown} does not have the run of {mirror.folder.name}, which {before}: "
+                "it is recorded anew"
+            )
+        self._told_anew = True
+
     def _send(self, mirror: Mirror, parent: Mirror | None, final: bool, save: bool = False) -> None:
         tried = self._send_records(mirror, parent)
         tried = self._send_files(mirror, final) or tried
@@ -100,6 +112,8 @@ class Delivery:
         try:
             client, experiment_id = self.connect()
             mirror.deliver_records(client, experiment_id, above)
+            if mirror.anew:
+                self._tell_anew(mirror)
         except UNDELIVERED as error:
             mirror.retry_at = time.monotonic() + self.retry_seconds
             if self.store.remote and not isinstance(error, RestException):

@@ -40,6 +40,7 @@ class Mirror:
         self.folder, self.shown_uri = folder, shown_uri
         state = mirror_files.read_state(folder)
         self.recorded_at: str = state.get("uri", shown_uri)
+        self.anew = False  # whether the store no longer has its run, and it has another one
         self.run_id: str | None = state.get("run_id")
         self.experiment_id: str | None = state.get("experiment_id")
         self.token: str | None = state.get("token")
@@ -197,6 +198,7 @@ class Mirror:
         run = _get_run(client, self.run_id)
         if run is None:  # another store, or the run was deleted: start a new one
             self.run_id, self.token, self.status, self.last_round, self._reopen = None, None, "", 0, False
+            self.anew = True
             self._delivered, self._unfiled, self._table_read = set(), dict(self.pending), True
             return
         names = [name for name in run.data.metrics if not name.startswith(OTHER_STEPS)]
