@@ -37,8 +37,7 @@ def engine_reason(experiment: Experiment) -> str:
 def _part(model: ModelConfig) -> str:
     """Return the part of a model that an engine computes."""
     if isinstance(model, TransformerConfig):
-        adapted = model.adapter and model.precision == "float32"
-        return f"the {'blocks' if adapted else 'attention'} of a {model.name}"
+        return f"the {'blocks' if model.adapter else 'attention'} of a {model.name}"
     return f"{'the steps' if isinstance(model, Recurrent) else 'the first layer'} of a {model.name}"
 
 

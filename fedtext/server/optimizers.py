@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.server import ServerAdam, ServerOptimizer, ServerSGD
+from fedtext.server import native_sums
 
 # The state of an optimizer between rounds, by name: flat float32 buffers. Empty before the first round.
 Moments = dict[str, NDArray[np.float32]]
@@ -35,6 +36,8 @@ def step(
     """
     if isinstance(optimizer, ServerSGD):
         moments, change_N = _with_momentum(optimizer, change_N, moments)
+        if (moved_N := native_sums.moved(flat_N, change_N, optimizer.lr)) is not None:
+            return moved_N, moments
         if optimizer.lr != 1:
             change_N *= optimizer.lr
         change_N += flat_N
@@ -48,8 +51,8 @@ def step(
         v_N = (beta2 * v_N + (1 - beta2) * change_N).astype(np.float32)
     else:
         v_N = (v_N - (1 - beta2) * change_N * np.sign(v_N - change_N)).astype(np.float32)
-    moved_N = flat_N + np.float64(optimizer.lr) * m_N / (np.sqrt(v_N, dtype=np.float64) + tau)
-    return moved_N.astype(np.float32), {"m": m_N, "v": v_N}
+    moved = flat_N + np.float64(optimizer.lr) * m_N / (np.sqrt(v_N, dtype=np.float64) + tau)
+    return moved.astype(np.float32), {"m": m_N, "v": v_N}
 
 
 def _with_momentum(

@@ -15,6 +15,7 @@ from fedtext.aggregations.mean import Mean
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import SideBySide, Update
+from fedtext.server import native_sums
 
 # Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
 # of such numbers are exact in float64 as long as they stay below 2^15, and exact sums do not depend on the order.
@@ -92,6 +93,8 @@ class WeightedSum:
                 self._add_part(name, rounded_N[start : start + size], update.rows)
             return
         for name, delta in update.tensors.items():
+            if self._added_in_c(update, name, delta, share):
+                continue
             if name == TABLE and update.rows is not None:
                 step = max(1, _CHUNK // delta.shape[1])
                 for start in range(0, len(delta), step):
@@ -104,6 +107,15 @@ class WeightedSum:
                     rounded_N = self._rounded(update.client, flat_N[start : start + _CHUNK], share)
                     self.sum_N[first + start : first + start + len(rounded_N)] += rounded_N
 
+    def _added_in_c(self, update: Update, name: str, delta: NDArray[np.float32], share: float) -> bool:
+        """Add a tensor of an update. Returns False, with nothing added, if that is left to numpy."""
+        first, rows_R = self.layout.starts[name], update.rows if name == TABLE else None
+        sums_N = self.sum_N[first : first + prod(self.layout.shapes[name])]
+        largest = native_sums.add_parts(sums_N, delta, share, self.inward, rows_R)
+        if largest is not None:
+            self._check_largest(update.client, delta, largest * abs(share))
+        return largest is not None
+
     def _add_part(self, name: str, rounded_N: NDArray[np.float64], rows_R: NDArray[np.int32] | None) -> None:
         """Add a whole tensor, or rows of the table."""
         first, shape = self.layout.starts[name], self.layout.shapes[name]
@@ -115,13 +127,7 @@ class WeightedSum:
 
     def _rounded(self, client: int, delta: NDArray[np.float32], share: float) -> NDArray[np.float64]:
         part = np.multiply(delta, share, dtype=np.float64)
-        largest = largest_of(part)
-        if not largest < LARGEST:  # also for NaN
-            raise UserError(
-                f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
-                "sum: lower training.optimizer.lr, or the noise that clients add"
-            )
-        self._most = max(self._most, largest)
+        self._check_largest(client, delta, largest_of(part))
         if self.inward:
             part *= 1 / _FINEST
             np.trunc(part, out=part)
@@ -130,6 +136,15 @@ class WeightedSum:
             part += _ROUNDER
             part -= _ROUNDER
         return part
+
+    def _check_largest(self, client: int, delta: NDArray[np.float32], largest: float) -> None:
+        """Note the largest absolute summand of a tensor. Raises UserError if it is too large for an exact sum."""
+        if not largest < LARGEST:  # also for NaN
+            raise UserError(
+                f"client {client} changed a parameter by {np.abs(delta).max():g} in one round, too much for an exact "
+                "sum: lower training.optimizer.lr, or the noise that clients add"
+            )
+        self._most = max(self._most, largest)
 
     def _reach_farther(self, distance: float) -> None:
         self.reach += distance

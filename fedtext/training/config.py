@@ -122,10 +122,9 @@ class Training(Strict):
         "auto",
         description="implementation of layers: reference is torch's, cells has faster recurrent ones (same sums in "
         "another order; model.dropout draws other masks), triton is cells with all steps of a layer in one "
-        "kernel, for GPUs, native is cells in C, for CPUs, compiled when it is first used, and has the sums"
-        " over the words of a bag, the attention of a transformer and its blocks with an adapter in float32 "
-        "too; auto: native on CPUs if every node has a C compiler, else cells, or "
-        "reference for models without recurrent layers",
+        "kernel, for GPUs, native is cells in C, for CPUs, compiled when it is first used, and has the sums over the "
+        "words of a bag, the attention of a transformer and its blocks with an adapter too; auto: native on CPUs if "
+        "every node has a C compiler, else cells, or reference for models without recurrent layers",
     )
     stack: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto",

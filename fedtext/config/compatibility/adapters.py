@@ -101,10 +101,18 @@ def ranks(e: "Settings") -> Iterator[str]:
 def nothing(e: "Settings") -> Iterator[str]:
     """Check that clients share something of what an adapter leaves to train."""
     adapter = _adapter(e)
-    if adapter and adapter.lora is None and e.method.shares and not e.method.pooled and e.private("head.bias"):
+    if not (adapter and e.method.shares and not e.method.pooled and e.private("head.bias")):
+        return
+    kept = f"the output layer, which method {e.method.name} keeps at each client"
+    if adapter.lora is None:
         yield (
-            f"model.adapter.lora: null trains the output layer alone, which method {e.method.name} keeps at each "
-            "client, so that nothing would be shared: set lora, or choose another method"
+            f"model.adapter.lora: null trains nothing but {kept}, so that nothing would be shared: set lora, or choose "
+            "another method"
+        )
+    elif adapter.lora.train == "b" and adapter.lora.share == "a":
+        yield (
+            f"model.adapter.lora: {{train: b, share: a}} trains B, which is not shared, and {kept}, so that nothing "
+            "would be: change one of them, or choose another method"
         )
 
 

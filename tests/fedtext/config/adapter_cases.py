@@ -22,6 +22,12 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         "method fedper keeps at each client, so that nothing would be shared",
     ),
     (
+        adapters.nothing,
+        "fedper",
+        {"model": _adapted(train="b", share="a")},
+        "{train: b, share: a} trains B, which is not shared, and the output layer, which method fedper keeps",
+    ),
+    (
         adapters.factors,
         "fedavg",
         {"server": {"aggregation": "lora"}},
