@@ -38,8 +38,10 @@ class Mirror:
     def __init__(self, folder: Path, shown_uri: str) -> None:
         """Load the state that an earlier process left in ``folder``. ``shown_uri`` is the address in its file."""
         self.folder, self.shown_uri = folder, shown_uri
-        state = mirror_files.read_state(folder)
-        self.recorded_at: str = state.get("uri", shown_uri)
+        last = mirror_files.read_state(folder)
+        self.recorded_at: str = last.get("uri", shown_uri)
+        state = mirror_files.of_store(last, shown_uri)
+        self.elsewhere: dict[str, mirror_files.Known] = state["elsewhere"]
         self.anew = False  # whether the store no longer has its run, and it has another one
         self.run_id: str | None = state.get("run_id")
         self.experiment_id: str | None = state.get("experiment_id")
@@ -182,6 +184,7 @@ class Mirror:
             "last_round": self.last_round,
             "texts": self.digest,
             "owed": {name: value for name, value in owed.items() if value},
+            "elsewhere": self.elsewhere,
         }
         mirror_files.write_state(self.folder, state)
         owing = merged(self._unfiled.values(), self.pending.values())

@@ -27,17 +27,23 @@ class Owed(TypedDict, total=False):
     end: End | None
 
 
-class State(TypedDict, total=False):
-    """``tracking.json``."""
+class Known(TypedDict, total=False):
+    """A run, as one store has it."""
 
-    uri: str
     experiment_id: str | None
     run_id: str | None
     token: str | None
     status: str
     last_round: int
     texts: str  # digest of the files of its description
+
+
+class State(Known, total=False):
+    """``tracking.json``."""
+
+    uri: str
     owed: Owed
+    elsewhere: dict[str, Known]  # the runs in other stores, by their addresses
 
 
 def read_state(folder: Path) -> State:
@@ -48,6 +54,23 @@ def read_state(folder: Path) -> State:
     """
     file = folder / STATE_FILE
     return read_json(file, State, ANEW) if file.exists() else State()
+
+
+def of_store(state: State, uri: str) -> dict[str, Any]:
+    """Return a state as a run goes on in the store of this address: with the run that it has, if one is known.
+
+    A store may have several addresses: one that is new is asked for the last run.
+
+    Args:
+        state: What an earlier process has left, perhaps of another store.
+        uri: The address.
+    """
+    found: dict[str, Any] = {"elsewhere": {}, **state}
+    before = state.get("uri", uri)
+    if before != uri:
+        found["elsewhere"][before] = {key: found[key] for key in Known.__annotations__ if key in found}
+        found |= found["elsewhere"].pop(uri, {})
+    return found
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:

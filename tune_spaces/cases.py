@@ -17,6 +17,7 @@ from tune_spaces.population import check_population
 from tune_spaces.space import extremes, points, settings
 
 OF_A_SWEEP = ("space", "baselines", "tune", "seeds")  # keys that no single trial has
+OF_UPDATES = ("aggregation", "buffer", "secure_aggregation")  # keys of ``server``
 DIGITS = 3  # at least, of the numbers of suggested cases: how many there will be may change
 
 
@@ -142,22 +143,26 @@ def _label(experiment: Experiment, point: dict[str, Any]) -> str:
 def _baseline(base: files.Content, experiment: Experiment, method: Method, source: str) -> Made:
     content = base | {"method": method.model_dump(mode="json")}
     if method.pooled:  # trained on all texts in one place: no updates, so no uplink or audits, and no client is absent
-        if "training" in content:
-            content = content | {"training": {k: v for k, v in content["training"].items() if k != "dp_sgd"}}
-        content = {key: value for key, value in content.items() if key not in ("uplink", "audits", "participation")}
-        content.pop("adversaries", None)
+        left_out = ("uplink", "audits", "participation", "adversaries")
+        content = {key: value for key, value in content.items() if key not in left_out}
+        content = _without(content, "training", "dp_sgd")
+        content = _without(content, "server", *OF_UPDATES, "optimizer", "noise")
+        content = _without(content, "privacy", "canaries")
         content = _of_largest_rank(content, experiment)
-        if "server" in content:
-            content["server"] = {
-                k: v for k, v in content["server"].items() if k not in ("aggregation", "optimizer", "noise")
-            }
     else:
         content = _fitting(content, experiment, experiment.model_copy(update={"method": method}))
-    if type(method).private is not Method.private and "evaluation" in content:  # no complete model could be selected
-        content["evaluation"] = {k: v for k, v in content["evaluation"].items() if k != "select"}
+    if type(method).private is not Method.private:  # no complete model could be selected
+        content = _without(content, "evaluation", "select")
     told = method.model_dump(exclude={"name"}, exclude_defaults=True)
     label = " ".join([method.name, *(f"{key}={_short(value)}" for key, value in told.items())])
     return label, True, {}, files.validate(content, source)
+
+
+def _without(content: files.Content, section: str, *keys: str) -> files.Content:
+    """Return the content without some keys of a section."""
+    if section not in content:
+        return content
+    return content | {section: {key: value for key, value in content[section].items() if key not in keys}}
 
 
 def _of_largest_rank(content: files.Content, experiment: Experiment) -> files.Content:
@@ -171,8 +176,8 @@ def _of_largest_rank(content: files.Content, experiment: Experiment) -> files.Co
 def _fitting(content: files.Content, experiment: Experiment, baseline: Experiment) -> files.Content:
     """Return the content for a baseline.
 
-    Mechanisms and audits of an embedding are left out if it shares none, audits if they do not apply to it, and the
-    aggregation and adversaries if it sends nothing.
+    Mechanisms and audits of an embedding are left out if it shares none, audits if they do not apply to it, and what is
+    about updates if it sends nothing.
     """
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
     unfit = {audit.name for audit in experiment.audits if not fits(baseline, audit)}
@@ -184,8 +189,7 @@ def _fitting(content: files.Content, experiment: Experiment, baseline: Experimen
             content = content | {key: kept}
     if not baseline.method.shares:
         content = {key: value for key, value in content.items() if key != "adversaries"}
-        if "server" in content:
-            content = content | {"server": {k: v for k, v in content["server"].items() if k != "aggregation"}}
+        content = _without(_without(content, "server", *OF_UPDATES), "privacy", "canaries")
     return content
 
 

@@ -265,7 +265,7 @@ def test_a_run_that_was_deleted_in_mlflow_begins_anew_with_all_its_rows(
     )
 
 
-def test_trials_that_go_on_in_another_store_are_recorded_there_anew_and_the_former_one_is_named(
+def test_each_store_in_which_trials_go_on_has_one_run_of_each_and_the_former_store_is_named(
     tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases, folder = [kteps(1, 0.01), kteps(2, 0.1)], tmp_path / "run"
@@ -286,8 +286,18 @@ def test_trials_that_go_on_in_another_store_are_recorded_there_anew_and_the_form
     second.close()
     (said,) = capsys.readouterr().err.splitlines()
     assert said.endswith(f"does not have the run of run, which was recorded at {store.shown}: it is recorded anew")
-    for case in cases:
+    for case in nonempty(cases):
         assert steps(other.client(), run_id(folder / case.id), "loss") == [1, 2, 3]
+    third = Tracker(store, folder, experiment(), sweep=True)
+    third.open()
+    for case in cases:
+        third.settle(case, rows(3), "FINISHED")
+    third.close()
+    assert capsys.readouterr().err == ""
+    assert len(store.client().search_runs(["1"])) == 3
+    for case in nonempty(cases):
+        assert steps(store.client(), run_id(folder / case.id), "loss") == [1, 2, 3]
+        assert store.client().get_run(run_id(folder / case.id)).info.status == "FINISHED"
 
 
 def test_the_model_of_a_finished_trial_is_an_artifact_however_late_it_is_delivered(

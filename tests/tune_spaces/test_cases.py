@@ -158,6 +158,27 @@ def test_the_pooled_baseline_of_a_noisy_sweep_is_neither_noised_nor_thinned_out(
         tiny.experiment("pooled", **noisy)
 
 
+@pytest.mark.parametrize(
+    "updates",
+    [
+        {"server": {"buffer": {"size": 1}}, "participation": {"fraction": 0.5, "pace": {}}},
+        {"server": {"secure_aggregation": {}}},
+        {
+            "server": {"noise": {"multiplier": 1.0, "delta": 1e-5}, "weights": "uniform"},
+            "uplink": [{"clip": {"norm": 1.0}}],
+            "privacy": {"canaries": {"clients": 50}},
+            "wire": {"rows": "all"},
+        },
+    ],
+)
+def test_baselines_that_send_no_updates_have_nothing_that_is_about_them(updates: dict[str, Any]) -> None:
+    experiment = tiny.experiment("fedavg", baselines=["local_only", "pooled"], tune={"metric": "Ag"}, **updates)
+    for case in nonempty(cases(experiment.model_dump(mode="json"), experiment, "test")[:2]):
+        assert case.baseline
+        server = case.experiment.server
+        assert (server.buffer, server.secure_aggregation, case.experiment.privacy.canaries) == (None, None, None)
+
+
 def test_seeds_repeat_every_case_and_leave_all_else_alone() -> None:
     experiment = tiny.experiment(
         "kteps",
