@@ -64,7 +64,7 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
     shapes = {name: table if is_table(name) else shape for name, shape in found.items()}
     apart = {name for name in shapes if experiment.private(name) or experiment.model.fixes(name)}
     shared = Layout({name: shape for name, shape in shapes.items() if name not in apart})
-    return layouts.sent(experiment.method, shared, experiment.uplink).numbers
+    return layouts.sent(experiment.method, shared, experiment.model.fixes, experiment.uplink).numbers
 
 
 def changed_numbers(experiment: Experiment, classes: int, clients: int, features: int = 0) -> int:

@@ -79,7 +79,7 @@ class LocalSimulation:
     def _held(self, chosen: Ints) -> Ints:
         """Return the rows of the owner's table that a client with these texts sends."""
         experiment, rows_R = self.known.experiment, self.data.rows_R
-        if experiment.method.whole_table or experiment.training.dp_sgd:  # each of its rows moves
+        if experiment.whole_table:  # each of its rows moves
             held = np.arange(len(rows_R))
         else:
             held = np.unique(np.concatenate([self.texts.padded_NT[n, : self.texts.lengths_N[n]] for n in chosen]))

@@ -84,7 +84,7 @@ class Host:
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not experiment.private(name)})
-        self.down = layouts.received(self.method, self.shared, experiment.uplink)
+        self.down = layouts.received(self.method, self.shared, experiment.model.fixes, experiment.uplink)
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.alike = {n for n in self.shared.shapes if not (is_table(n) or self.ranks.rank_K is not None)}
@@ -201,13 +201,14 @@ class Host:
             stack: Parameters of this client alone.
         """
         rows_R = self.clients[client].rows_R
-        received = Tensors(Received(self._received(flat), rows_R))
+        held, fixes = Received(self._received(flat), rows_R), self.experiment.model.fixes
+        received = Tensors({name: held[name] for name in held if not fixes(name)})
         server: dict[str, Tensor] = {}
         if self.method.sends_state:
             beside = {n: v for n, v in self.down.views(self._placed(flat)).items() if n not in self.shared.shapes}
             for name, values in beside.items():
-                held = chosen_rows(values, rows_R) if name.rpartition("/")[2] == TABLE else values
-                server[name] = held if isinstance(held, Tensor) else torch.tensor(held)
+                own = chosen_rows(values, rows_R) if name.rpartition("/")[2] == TABLE else values
+                server[name] = own if isinstance(own, Tensor) else torch.tensor(own)
         kept = self.kept(client, STATE)
         state = grouped(kept) if kept else self.method.client_state(received)
         samples = len(self.clients[client].train)

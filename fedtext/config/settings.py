@@ -120,7 +120,8 @@ class Settings(Strict):
     @property
     def whole_table(self) -> bool:
         """Whether local updates move rows of words that a client does not have: by its method, or by noise."""
-        return self.method.whole_table or (self.training.dp_sgd is not None and self.shares_table)
+        moved = self.method.whole_table and not self.model.fixes(TABLE)
+        return moved or (self.training.dp_sgd is not None and self.shares_table)
 
     @property
     def shares_table(self) -> bool:

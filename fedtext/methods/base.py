@@ -204,7 +204,7 @@ class Method(Strict, ABC):
         moves with it.
 
         Args:
-            received: The shared parameters, of whose shapes state usually is.
+            received: The shared parameters that clients move, of whose shapes state usually is.
         """
         return {}
 
@@ -212,7 +212,7 @@ class Method(Strict, ABC):
         """Return the state of the server before the first round, in float32.
 
         Args:
-            shared: The shared parameters, tables with all rows.
+            shared: The shared parameters that clients move, tables with all rows.
         """
         return {}
 

@@ -46,7 +46,7 @@ class Local:
     Tables have the rows of the client's own words, or all rows (``Method.whole_table``).
 
     Attributes:
-        received: The shared parameters that the server sent.
+        received: The shared parameters that the server sent, without those that clients do not move.
         state: The client's state after its last local update (``Method.client_state``).
         server: The server's state, if clients receive it (``Method.sends_state``).
         parameters: The client's parameters as they are now.

@@ -78,7 +78,7 @@ class Federation(Generic[FleetT]):
         buffer = experiment.server.buffer
         self.buffer = UpdateBuffer(buffer, experiment, trainees, fleet, kept) if buffer else None
         self.step = ServerStep(experiment, shared, self.decoder.sent, fleet, len(trainees), kept)
-        received = layouts.received(experiment.method, self.layout, experiment.uplink)
+        received = layouts.received(experiment.method, self.layout, experiment.model.fixes, experiment.uplink)
         self.downlink = Downlink(experiment, received, self._took_part, ranks)
         if len(self.history) > experiment.training.rounds:
             raise UserError(

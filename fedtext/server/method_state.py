@@ -20,6 +20,7 @@ class MethodState:
     Args:
         method: The method.
         shared: The shared parameters before the first round.
+        fixes: Returns whether one of them is the server's alone: ``ModelConfig.fixes``. The state is about the others.
         kept: The tensors that ``to_keep`` returned after an earlier round; None: the run begins.
     """
 
@@ -27,14 +28,17 @@ class MethodState:
         self,
         method: Method,
         shared: Mapping[str, NDArray[np.float32]],
+        fixes: layouts.Fixes,
         kept: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> None:
         self.method = method
         self.shared = Layout({name: tensor.shape for name, tensor in shared.items()})
-        self.sent, self.received = layouts.sent(method, self.shared), layouts.received(method, self.shared)
+        self.moved = layouts.moved(self.shared, fixes)
+        self.sent = layouts.sent(method, self.shared, fixes)
+        self.received = layouts.received(method, self.shared, fixes)
         self.tensors = {name.removeprefix(PREFIX): t for name, t in (kept or {}).items() if name.startswith(PREFIX)}
         if kept is None:
-            begun = method.server_state(_torch(shared))
+            begun = method.server_state(_torch({name: shared[name] for name in self.moved}))
             self.tensors = {name: tensor.to(torch.float32).numpy() for name, tensor in flat(begun).items()}
 
     @property
@@ -63,7 +67,7 @@ class MethodState:
             views = self.sent.views(change_N)
             extras = {name: view for name, view in views.items() if name not in self.shared.shapes}
             own = grouped({name: torch.from_numpy(tensor) for name, tensor in self.tensors.items()})
-            change = Tensors({name: torch.from_numpy(views[name]) for name in self.shared.shapes})
+            change = Tensors({name: torch.from_numpy(views[name]) for name in self.moved})
             extras_ = grouped({name: torch.from_numpy(view) for name, view in extras.items()})
             state, moved = self.method.server_step(own, change, extras_, share)
             self.tensors = {name: tensor.to(torch.float32).numpy() for name, tensor in flat(state).items()}

@@ -50,7 +50,7 @@ class ServerStep:
         self.secure = SecureAggregation(experiment, fleet, fleet.noise)
         self.noise = ServerNoise(experiment, clients, sent, fleet.noise, kept)
         self.canaries = CanaryAudit(experiment, clients, fleet.noise, self.layout, fleet.withheld, kept)
-        self.method_state = MethodState(experiment.method, shared, kept)
+        self.method_state = MethodState(experiment.method, shared, experiment.model.fixes, kept)
         self.moments: Moments = {name: tensor for name, tensor in (kept or {}).items() if not name.startswith("#")}
 
     def run(

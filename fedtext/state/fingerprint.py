@@ -29,6 +29,7 @@ VERSIONS = {
     # Transformers with engine native: the draws of dropout, and blocks with an adapter, are computed in C.
     "blocks": 2,
     "halves": 1,  # such blocks in bfloat16
+    "fixed": 1,  # methods with a state: it is not about parameters that clients do not move
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
@@ -192,6 +193,7 @@ def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
         "filled": rounded,
         "halves": rounded and getattr(experiment.model, "adapter", None) is not None,
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
+        "fixed": experiment.method.has_hooks() and getattr(experiment.model, "adapter", None) is not None,
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }
 

@@ -187,7 +187,7 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
 def first_broadcast(experiment: Experiment, shared: Mapping[str, NDArray[np.float32]]) -> NDArray[np.float32]:
     """Return the server's first broadcast, for workers without a server."""
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
-    return MethodState(experiment.method, shared).with_state(layout.pack(shared))
+    return MethodState(experiment.method, shared, experiment.model.fixes).with_state(layout.pack(shared))
 
 
 def exchange(workers: Sequence[Worker], hosted: Host, corpus: Corpus) -> None:

@@ -27,8 +27,8 @@ class Decoder:
 
     def __init__(self, experiment: Experiment, layout: Layout, integers: bool = False, ranks: Ranks = ALIKE) -> None:
         self.experiment, self.layout, self.integers, self.ranks = experiment, layout, integers, ranks
-        self.sent = layouts.sent(experiment.method, layout, experiment.uplink)
-        self.extras = layouts.extras(experiment.method, layout)
+        self.sent = layouts.sent(experiment.method, layout, experiment.model.fixes, experiment.uplink)
+        self.extras = layouts.extras(experiment.method, layout, experiment.model.fixes)
         self._shapes: dict[tuple[int, int | None], dict[str, tuple[int, ...]]] = {}  # of the last round, by rank
 
     @property

@@ -42,9 +42,10 @@ class Uplink:
         self.experiment, self.layout, self.noise, self.withheld = experiment, layout, noise, withheld
         self.sent, self.ranks, self.own_rows = sent, ranks, experiment.own_rows
         self._sent_in: tuple[int, Sequence[str]] = 0, ()  # a round, and what `sent_in` returned for it
-        self.down = layouts.received(experiment.method, layout, experiment.uplink)
+        self.down = layouts.received(experiment.method, layout, experiment.model.fixes, experiment.uplink)
         self.asked = [name for mechanism in experiment.uplink for name in mechanism.asks]
-        self.extras = layouts.extras(experiment.method, layout)  # shapes of the tensors sent beside updates
+        # Shapes of the tensors sent beside updates.
+        self.extras = layouts.extras(experiment.method, layout, experiment.model.fixes)
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
 

@@ -41,24 +41,37 @@ def submitted(slurm: local.Slurm, home: Path, file: str, *options: str, **variab
     return text
 
 
-def test_words_in_quotes_stay_together(tmp_path: Path) -> None:
-    """The script runs as it is, with a ``python`` that prints the words of the last command."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").write_text(
-        f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nprintf "%s\\n" "$@"\n'
+def with_overrides(folder: Path, file: str, overrides: str) -> "subprocess.CompletedProcess[str]":
+    """Run a script as it is, with commands in the place of ``python`` and Slurm's that print their last words."""
+    (folder / "bin").mkdir()
+    for name in ("python", "srun", "scontrol"):
+        command = folder / "bin" / name
+        command.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nprintf "%s\\n" "$@"\n')
+        command.chmod(0o755)
+    (folder / "trials.txt").write_text(f"seed=0\n{overrides}\n")
+    given = {"PATH": os.environ["PATH"], "FEDTEXT_VENV": str(folder), "SLURM_ARRAY_TASK_ID": "2"}
+    given |= {"SLURM_JOB_NAME": "fedtext", "SLURM_ARRAY_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(folder)}
+    given |= {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost", "SLURM_JOB_NUM_NODES": "1"}
+    given |= {"FEDTEXT_TRIALS": str(folder / "trials.txt"), "FEDTEXT_HOME": str(folder), "FEDTEXT_OVERRIDES": overrides}
+    return subprocess.run(
+        ["bash", str(FILES / file)], env=given, cwd=folder, capture_output=True, text=True, check=False, timeout=60
     )
-    (tmp_path / "bin" / "python").chmod(0o755)
+
+
+@pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
+def test_words_in_quotes_stay_together(file: str, tmp_path: Path) -> None:
     line = """seed=1 uplink='[{clip: {norm: 0.5}}, gaussian]' name="a b" """
-    (tmp_path / "trials.txt").write_text(f"seed=0\n{line}\n")
-    given = {"PATH": os.environ["PATH"], "FEDTEXT_VENV": str(tmp_path), "SLURM_ARRAY_TASK_ID": "2"}
-    given |= {"SLURM_JOB_NAME": "fedtext", "SLURM_ARRAY_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path)}
-    given |= {"FEDTEXT_TRIALS": str(tmp_path / "trials.txt"), "FEDTEXT_HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["bash", str(FILES / "array.sbatch")], env=given, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = with_overrides(tmp_path, file, line)
     assert done.returncode == 0, done.stderr
     words = done.stdout.splitlines()
     assert words[words.index("seed=1") :][:3] == ["seed=1", "uplink=[{clip: {norm: 0.5}}, gaussian]", "name=a b"]
+
+
+@pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
+def test_a_quotation_mark_without_its_other_one_starts_nothing(file: str, tmp_path: Path) -> None:
+    done = with_overrides(tmp_path, file, "seed=1 corpus.path=don't.csv training.rounds=3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a quotation mark without its other one: put quotes of the other kind around it" in done.stderr
 
 
 @pytest.mark.ray

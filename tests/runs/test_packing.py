@@ -39,7 +39,7 @@ def rounds(method: Any, optimizer: str, *hosted: Host) -> Iterator[tuple[dict[in
     )
     shared, private = initial(experiment, CORPUS)
     layout = Layout({name: tensor.shape for name, tensor in shared.items()})
-    decoder, beside = Decoder(experiment, layout), MethodState(experiment.method, shared)
+    decoder, beside = Decoder(experiment, layout), MethodState(experiment.method, shared, experiment.model.fixes)
     state, summation = layout.pack(shared), Summation(experiment, decoder.sent, [len(c.train) for c in CORPUS.clients])
     everybody = CORPUS.clients
     workers = [

@@ -44,7 +44,7 @@ def numbered(**how: float) -> tuple[Worker, np.ndarray, dict[str, np.ndarray]]:
     experiment = tiny.experiment().model_copy(update={"method": Numbered(**how)})
     shared, private = initial(experiment, CORPUS)
     packed = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
-    flat = MethodState(experiment.method, shared).with_state(packed)
+    flat = MethodState(experiment.method, shared, experiment.model.fixes).with_state(packed)
     return LocalFleet(experiment, CORPUS, private).worker, flat, shared
 
 

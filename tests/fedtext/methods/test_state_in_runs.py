@@ -19,6 +19,7 @@ from fedtext.server.federation import Federation
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.testing.runs import Recording, check_packing, final
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.fedtext.methods.stateful import CORPUS, HALF, ROUNDS, configured, trained
 from tests.loops import nonempty
 
@@ -162,6 +163,26 @@ def test_feddyn_goes_with_other_aggregations_and_optimizers() -> None:
     assert federation.experiment.training.rounds == 2
     assert np.any(fleet.worker.private[client.id][f"#state/h_k/{layer}"])
     assert not np.allclose(federation.state[layer], x[layer])
+
+
+@pytest.mark.parametrize("train", ["both", "b"])
+@pytest.mark.parametrize(("method", "groups"), [("scaffold", ("c", "c_k")), ("feddyn", ("h", "h_k"))])
+def test_a_state_is_about_what_clients_move(method: str, groups: tuple[str, str], train: str) -> None:
+    """With an adapter they move neither the word table nor, with ``train: b``, the first factor."""
+    model = SCRATCH | {"adapter": {"lora": {"rank": 2, "train": train}}}
+    changes = {"model": model, "training": tiny.TRAINING | {"optimizer": {"name": "sgd", "lr": 0.1}}}
+    plain, found = tiny.Finished("fedavg", **changes), tiny.Finished(method, **changes)
+    moved = {
+        name for name in found.state if not np.array_equal(plain.state[name], found.layout.views(plain.before)[name])
+    }
+    assert TABLE not in moved
+    assert len(moved) > 2
+    assert set(found.step.method_state.tensors) == {f"{groups[0]}/{name}" for name in moved}
+    kept = found.worker.private[0]
+    assert set(kept) == {f"#state/{groups[1]}/{name}" for name in moved}
+    times = 2 if method == "scaffold" else 1
+    sizes = sum(plain.state[name].nbytes for name in moved)
+    assert shared_numbers(found.experiment, 2, 2, 20) == times * sizes // 4
 
 
 class Prototypes(FedAvg):

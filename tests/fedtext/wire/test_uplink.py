@@ -183,7 +183,7 @@ def test_a_mechanism_has_what_the_client_received_of_all_that_it_sends_on_both_s
     for experiment in (plain, plain.model_copy(update={"uplink": (Absolute(),)})):
         shared, private = initial(experiment, CORPUS)
         layout = Layout({name: tensor.shape for name, tensor in shared.items()})
-        flat = MethodState(experiment.method, shared).with_state(layout.pack(shared))
+        flat = MethodState(experiment.method, shared, experiment.model.fixes).with_state(layout.pack(shared))
         (reply,) = LocalFleet(experiment, CORPUS, private).worker.train(flat, 1, [0])
         updates.append(Decoder(experiment, layout).update(reply.payload, 0, flat, 1))
     direct, restored = updates
