@@ -22,6 +22,7 @@ class Cost:
     Attributes:
         rounds: Its rounds.
         clients: Clients of a round; of a Poisson sample their expected number.
+        invited: Clients that receive the parameters of a round, with those that it does not wait for.
         texts: Train texts that all local updates of the trial read, each as often as it is read; of a part of the
             clients the expected number.
         up, down: Bytes that a client sends and receives in a round, mean over clients: 4 for each coordinate, without
@@ -30,6 +31,7 @@ class Cost:
 
     rounds: int
     clients: float
+    invited: float
     texts: float
     up: float
     down: float
@@ -37,7 +39,7 @@ class Cost:
     @property
     def total(self) -> float:
         """Bytes that all clients send and receive in all rounds."""
-        return self.rounds * self.clients * (self.up + self.down)
+        return self.rounds * (self.clients * self.up + self.invited * self.down)
 
 
 def cost(experiment: Experiment, corpus: Corpus, done: int = 0) -> Cost:
@@ -51,13 +53,14 @@ def cost(experiment: Experiment, corpus: Corpus, done: int = 0) -> Cost:
     rounds = max(experiment.training.rounds - done, 0)
     texts = totals(corpus)["train"] * experiment.training.local_epochs
     if experiment.method.pooled:
-        return Cost(rounds, 1, rounds * texts, 0, 0)
+        return Cost(rounds, 1, 1, rounds * texts, 0, 0)
     there = participant_count(experiment, corpus)
     config = experiment.participation
     clients = config.fraction * there if config.sampling == "poisson" else most(experiment, there)
     clients = buffer.size if (buffer := experiment.server.buffer) else clients * (1 - config.dropout)
+    more = config.invited(there) / most(experiment, there) if config.over_selection > 1 else 1
     up, down = (FLOAT * _coordinates(experiment, corpus, all_rows) for all_rows in (False, True))
-    return Cost(rounds, clients, rounds * texts * clients / there, up, down)
+    return Cost(rounds, clients, clients * more, rounds * texts * clients / there, up, down)
 
 
 def _coordinates(experiment: Experiment, corpus: Corpus, all_rows: bool) -> float:

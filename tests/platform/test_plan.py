@@ -153,6 +153,15 @@ def test_the_bytes_of_a_plan_are_those_that_a_run_sends() -> None:
         assert found.texts == 4 * 30
 
 
+def test_clients_that_a_round_does_not_wait_for_receive_its_parameters() -> None:
+    more = {"fraction": 0.5, "pace": {}, "over_selection": 2.0}
+    plain, over = (experiment("fedavg", participation={"fraction": 0.5} | changes) for changes in ({}, more))
+    corpus = prepare(plain.corpus, plain.model.embedding, 0, None)
+    found, expected = cost(over, corpus), cost(plain, corpus)
+    assert (found.clients, found.invited) == (expected.clients, 2 * expected.clients)
+    assert found.total - expected.total == expected.rounds * expected.clients * expected.down > 0
+
+
 def test_a_plan_counts_the_rounds_and_clients_that_are_left() -> None:
     made = experiment("fedavg", rounds=10, participation={"fraction": 0.5})
     corpus = prepare(made.corpus, made.model.embedding, 0, None)
