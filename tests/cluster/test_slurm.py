@@ -42,11 +42,12 @@ def submitted(slurm: local.Slurm, home: Path, file: str, *options: str, **variab
 
 
 def with_overrides(folder: Path, file: str, overrides: str) -> "subprocess.CompletedProcess[str]":
-    """Run a script as it is, with commands in the place of ``python`` and Slurm's that print their last words."""
+    """Run a script as it is, with commands in the place of ``python`` and Slurm's that print their words."""
     (folder / "bin").mkdir()
     for name in ("python", "srun", "scontrol"):
         command = folder / "bin" / name
-        command.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\nprintf "%s\\n" "$@"\n')
+        last = "shift $(($# - 1))" if name == "scontrol" else ":"  # the list of nodes
+        command.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\n{last}\nprintf "%s\\n" "$@"\n')
         command.chmod(0o755)
     (folder / "trials.txt").write_text(f"seed=0\n{overrides}\n")
     given = {"PATH": os.environ["PATH"], "FEDTEXT_VENV": str(folder), "SLURM_ARRAY_TASK_ID": "2"}
