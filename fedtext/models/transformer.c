@@ -49,30 +49,41 @@ static place numbers_of(const block *of) { return whole_vectors(of->tokens * wid
 
 static place inner_width(const block *of) { return of->layers[UP].outputs; }
 
+static place larger(place one, place other) { return one > other ? one : other; }
+
+enum { KEEPING, ALONE, BACKWARD }; /* calls: forward, with gradients to follow or not, and backward */
+
 /* The elements of what is kept of a block. */
-static place kept_of(const block *of) {
-    place each = (5 + PARTS) * width(of) + PARTS + inner_width(of);
-    each += of->first ? PARTS * width(of) : 0;
+static place kept_of(const block *of, place call) {
+    int parts = call == ALONE ? 1 : PARTS;
+    place early = 4 * width(of), each = (1 + parts) * width(of) + parts;
+    each += call == ALONE ? larger(early, inner_width(of)) : early + inner_width(of);
+    each += of->first ? parts * width(of) : 0;
     each += of->layers[DOWN].rank ? inner_width(of) : 0;
     for (int i = 0; i < LAYERS; i++) each += of->layers[i].rank;
     return whole_vectors(of->tokens * each + ARRAYS * LANES);
 }
 
-static kept kept_in(const block *of, real *memory) {
+/* With ALONE both parts have the same memory, and the second one's that of what attention has read. */
+static kept kept_in(const block *of, real *memory, place call) {
     place rows = of->tokens, numbers = rows * width(of), inner = rows * inner_width(of);
     kept all;
     for (int part = 0; part < PARTS; part++) {
-        all.read[part] = of->first ? take(&memory, numbers) : 0;
-        all.normal[part] = take(&memory, numbers), all.factors[part] = take(&memory, rows);
+        int shared = part && call == ALONE;
+        all.read[part] = shared ? all.read[0] : of->first ? take(&memory, numbers) : 0;
+        all.normal[part] = shared ? all.normal[0] : take(&memory, numbers);
+        all.factors[part] = shared ? all.factors[0] : take(&memory, rows);
     }
+    all.middle = take(&memory, numbers);
+    real *early = memory;
     for (int i = 0; i < 3; i++) all.parts[i] = take(&memory, numbers);
-    all.mixed = take(&memory, numbers), all.middle = take(&memory, numbers);
-    all.slopes = take(&memory, inner), all.active = of->layers[DOWN].rank ? take(&memory, inner) : 0;
+    all.mixed = take(&memory, numbers);
+    if (call == ALONE) all.slopes = take(&early, inner), memory = early > memory ? early : memory;
+    else all.slopes = take(&memory, inner);
+    all.active = of->layers[DOWN].rank ? take(&memory, inner) : 0;
     for (int i = 0; i < LAYERS; i++) all.between[i] = take(&memory, rows * of->layers[i].rank);
     return all;
 }
-
-static place larger(place one, place other) { return one > other ? one : other; }
 
 static place largest_rank(const block *of) {
     place most = 0;
@@ -80,13 +91,11 @@ static place largest_rank(const block *of) {
     return most;
 }
 
-enum { KEEPING, ALONE, BACKWARD }; /* calls: forward, with gradients to follow or not, and backward */
-
 static place scratch_of(const block *of, place call) {
     place numbers = inner_width(of) + (call == BACKWARD ? 5 * width(of) + largest_rank(of) : width(of));
     place products = attention_memory(&of->attention, call == BACKWARD ? 3 : 1);
     for (int i = 0; i < LAYERS; i++) products = larger(products, adapted_memory(&of->layers[i]));
-    return of->tokens * numbers + ARRAYS * LANES + products + (call == ALONE ? kept_of(of) : 0);
+    return of->tokens * numbers + ARRAYS * LANES + products + (call == ALONE ? kept_of(of, call) : 0);
 }
 
 /* What a part reads. */
@@ -112,8 +121,8 @@ static void add_up(const block *of, int part, const kept *all, const real *input
 }
 
 /* The outputs, which may replace the inputs. */
-static void block_outputs(const block *of, const real *inputs, real *memory, real *scratch, real *outputs) {
-    const kept all = kept_in(of, memory);
+static void block_outputs(const block *of, const real *inputs, real *memory, place call, real *scratch, real *outputs) {
+    const kept all = kept_in(of, memory, call);
     real *values = take(&scratch, of->tokens * width(of));
     real *active = all.active ? all.active : take(&scratch, of->tokens * inner_width(of));
     const real *read = read_by(of, ATTENTION, &all, inputs);
@@ -155,7 +164,7 @@ static int moves(const block *of, int first, int last) {
 /* From the gradients of the outputs to those of the factors, and to those of the inputs, which replace them: all if
    `further`. memory: as `block_outputs` left it. */
 static void block_gradients(const block *of, const real *inputs, real *memory, int further, real *scratch, real *grads) {
-    const kept all = kept_in(of, memory);
+    const kept all = kept_in(of, memory, KEEPING);
     place numbers = of->tokens * width(of), inner = of->tokens * inner_width(of);
     real *values = take(&scratch, numbers), *mixed = take(&scratch, numbers), *raised = take(&scratch, inner);
     real *between = take(&scratch, of->tokens * largest_rank(of)), *parts[3];
@@ -183,7 +192,7 @@ static void block_gradients(const block *of, const real *inputs, real *memory, i
 /* The elements of what blocks keep for their gradients, with room for their outputs. */
 place kept_size(place count, const block *blocks) {
     place sum = 0;
-    for (place i = 0; i < count; i++) sum += kept_of(&blocks[i]) + numbers_of(&blocks[i]);
+    for (place i = 0; i < count; i++) sum += kept_of(&blocks[i], KEEPING) + numbers_of(&blocks[i]);
     return sum;
 }
 
@@ -198,9 +207,9 @@ place scratch_size(place count, const block *blocks, place call) {
    follow. */
 void blocks_outputs(place count, const block *blocks, const real *inputs, real *memory, real *scratch, real *outputs) {
     for (place i = 0; i < count; i++) {
-        place size = kept_of(&blocks[i]), numbers = numbers_of(&blocks[i]);
+        place call = memory ? KEEPING : ALONE, size = kept_of(&blocks[i], call), numbers = numbers_of(&blocks[i]);
         real *to = memory && i + 1 < count ? memory + size : outputs;
-        block_outputs(&blocks[i], inputs, memory ? memory : scratch, memory ? scratch : scratch + size, to);
+        block_outputs(&blocks[i], inputs, memory ? memory : scratch, call, memory ? scratch : scratch + size, to);
         inputs = to;
         if (memory) memory += size + numbers;
     }
@@ -213,7 +222,7 @@ void blocks_gradients(place count, const block *blocks, const real *inputs, real
     while (!wanted && first < count && !moves(&blocks[first], QUERY, DOWN)) first++;
     memory += kept_size(count, blocks);
     for (place i = count - 1; i >= first; i--) {
-        place size = kept_of(&blocks[i]), numbers = numbers_of(&blocks[i]);
+        place size = kept_of(&blocks[i], KEEPING), numbers = numbers_of(&blocks[i]);
         memory -= size + numbers;
         block_gradients(&blocks[i], i ? memory - numbers : inputs, memory, wanted || i > first, scratch, grads);
     }

@@ -22,7 +22,7 @@ from fedtext.errors import UserError
 PACKAGE = Path(__file__).parent.parent
 BITS = {torch.float32: 32, torch.float64: 64}
 DIGEST = 32  # bytes at the end of a library
-PATIENCE_S = 120.0  # with a compiler, which takes a second
+PATIENCE_S = 300.0  # with a compiler, which takes seconds, and on a busy machine a minute
 COMPILERS = ("cc", "gcc", "clang")
 NO_COMPILER = f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc"
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
