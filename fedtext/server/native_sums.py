@@ -58,11 +58,14 @@ def add_parts(
     library = _library()
     if library is None or delta.size <= SMALL or not _is(delta, np.float32):
         return None
-    count, width, rows = 1, delta.size, None
+    count, width, rows, last = 1, delta.size, None, 0
     if rows_R is not None:
         count, width, rows = len(rows_R), delta[0].size, array_address(rows_R)
-        if not (_is(rows_R, np.int32) and rows_R.min() >= 0 and (rows_R.max() + 1) * width <= len(sums_N)):
+        if not _is(rows_R, np.int32) or rows_R.min(initial=0) < 0:
             return None
+        last = int(rows_R.max(initial=0))
+    if count * width != delta.size or (last + 1) * width > len(sums_N):  # numpy says what is wrong
+        return None
     found: float = library.add_parts(count, width, rows, array_address(delta), share, inward, array_address(sums_N))
     return found
 
@@ -76,7 +79,9 @@ def moved(flat_N: NDArray[np.float32], change_N: NDArray[np.float64], rate: floa
         rate: Its factor.
     """
     library = _library()
-    if library is None or flat_N.size <= SMALL or not (_is(flat_N, np.float32) and _is(change_N, np.float64)):
+    if library is None or flat_N.size <= SMALL or flat_N.shape != change_N.shape:
+        return None
+    if not (_is(flat_N, np.float32) and _is(change_N, np.float64)):
         return None
     moved_N = np.empty_like(flat_N)
     library.move(len(flat_N), array_address(flat_N), array_address(change_N), rate, array_address(moved_N))

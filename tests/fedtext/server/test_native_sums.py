@@ -63,7 +63,7 @@ def test_sums_have_the_bits_of_numpys(how: dict[str, bool], monkeypatch: pytest.
     assert np.count_nonzero(found.sum_N) > VOCABULARY * WIDTH / 2
 
 
-def test_arrays_that_are_not_contiguous_or_small_are_left_to_numpy() -> None:
+def test_arrays_that_are_small_or_do_not_fit_are_left_to_numpy() -> None:
     sums, delta = np.zeros(VOCABULARY * WIDTH), numbers(WIDTH, VOCABULARY, seed=1)
     rows = np.arange(VOCABULARY, dtype=np.int32)
     for other, of in nonempty(
@@ -74,6 +74,10 @@ def test_arrays_that_are_not_contiguous_or_small_are_left_to_numpy() -> None:
             (delta.reshape(VOCABULARY, WIDTH), rows + 1),
             (delta.reshape(VOCABULARY, WIDTH), rows - 1),
             (delta.reshape(VOCABULARY, WIDTH), rows.astype(np.int64)),
+            (delta.reshape(VOCABULARY, WIDTH), rows[1:]),
+            (delta.reshape(VOCABULARY, WIDTH), rows[:0]),
+            (delta.reshape(VOCABULARY, WIDTH)[1:], rows),
+            (numbers(VOCABULARY + 1, WIDTH, seed=1), None),
         ]
     ):
         assert native_sums.add_parts(sums, other, 1.0, False, of) is None
