@@ -9,7 +9,6 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +124,8 @@ class Mirror:
             MlflowException, OSError: The connection failed. Deliveries until then are remembered.
         """
         self._find(client)
+        if self.anew and not (self.run_id or self._opened):
+            return  # what it is called, and its parameters, are known when it is opened
         if not self.run_id:
             self._create(client, experiment_id, parent)
         assert self.run_id is not None
@@ -165,15 +166,19 @@ class Mirror:
     def save(self, spool: bool = False) -> None:
         """Write ``tracking.json``, and with ``spool`` the undelivered records. A spool without records is removed.
 
+        Until another store than the last one has been reached, the files stay those of the last one.
+
         Raises:
             OSError: The folder cannot be written.
         """
+        if self.recorded_at != self.shown_uri and self._delivered is None:
+            return
         owed: dict[str, Any] = {
-            "description": asdict(self.description) if self.description else None,
-            "changed": asdict(self.changed) if self.changed else None,
+            "description": self.description,
+            "changed": self.changed,
             "described": self.described,
             "model": self.model,
-            "end": asdict(self.end) if self.end else None,
+            "end": self.end,
         }
         state = {
             "uri": self.shown_uri,

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,13 @@ class Known(TypedDict, total=False):
     status: str
     last_round: int
     texts: str  # digest of the files of its description
+    owed: Owed
 
 
 class State(Known, total=False):
     """``tracking.json``."""
 
     uri: str
-    owed: Owed
     elsewhere: dict[str, Known]  # the runs in other stores, by their addresses
 
 
@@ -59,7 +60,7 @@ def read_state(folder: Path) -> State:
 def of_store(state: State, uri: str) -> dict[str, Any]:
     """Return a state as a run goes on in the store of this address: with the run that it has, if one is known.
 
-    A store may have several addresses: one that is new is asked for the last run.
+    A store may have several addresses: one that is new is asked for the last run, with what the store was owed.
 
     Args:
         state: What an earlier process has left, perhaps of another store.
@@ -69,14 +70,15 @@ def of_store(state: State, uri: str) -> dict[str, Any]:
     before = state.get("uri", uri)
     if before != uri:
         found["elsewhere"][before] = {key: found[key] for key in Known.__annotations__ if key in found}
-        found |= found["elsewhere"].pop(uri, {})
+        if uri in found["elsewhere"]:
+            found |= {"owed": {}, **found["elsewhere"].pop(uri)}
     return found
 
 
 def write_state(folder: Path, state: dict[str, Any]) -> None:
     """Write the state to a folder, which is made if there is none."""
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / STATE_FILE, json.dumps(state, indent=1) + "\n")
+    _write(folder / STATE_FILE, json.dumps(state, indent=1, default=asdict) + "\n")
 
 
 def read_spool(folder: Path) -> list[RoundRecord]:

@@ -69,6 +69,14 @@ def test_words_in_quotes_stay_together(file: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
+def test_blanks_are_no_word(file: str, tmp_path: Path) -> None:
+    done = with_overrides(tmp_path, file, "  ")
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.splitlines()
+    assert words[words.index("demo.yaml") + 1] == "--name"
+
+
+@pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
 def test_a_quotation_mark_without_its_other_one_starts_nothing(file: str, tmp_path: Path) -> None:
     done = with_overrides(tmp_path, file, "seed=1 corpus.path=don't.csv training.rounds=3")
     assert (done.returncode, done.stdout) == (2, "")
