@@ -283,7 +283,7 @@ SHARING = [
     if method.shares
     and not method.pooled
     and method.aggregation is Method.aggregation
-    and not layouts.extras(method(), Layout({TABLE: (2, 1)}))
+    and not layouts.extras(method(), Layout({TABLE: (2, 1)}), lambda name: False)
 ]
 
 
