@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dashboards import store as stores
 from dashboards.groups import Group, metrics_of
 from dashboards.mirror import Description, Mirror
 from dashboards.names import logged
@@ -239,65 +238,6 @@ def test_a_process_that_dies_while_a_run_is_created_does_not_create_it_twice(tmp
     second.deliver(case.id, rows(1))
     assert run_id(folder / case.id) == state["run_id"]
     assert len(store.client().search_runs(["1"])) == 2
-
-
-def test_a_run_that_was_deleted_in_mlflow_begins_anew_with_all_its_rows(
-    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
-    case, folder = kteps(1, 0.01), tmp_path / "run"
-    first = Tracker(store, folder, case.experiment, sweep=False)
-    first.open_trial(case)
-    first.deliver(case.id, rows(2))
-    old, client = run_id(folder / case.id), store.client()
-    client.delete_run(old)
-    second = Tracker(store, folder, case.experiment, sweep=False)
-    second.open_trial(case)
-    second.deliver(case.id, rows(3))
-    second.close_trial(case.id, "FINISHED")
-    new = run_id(folder / case.id)
-    assert new != old
-    assert steps(client, new, "loss") == [1, 2, 3]
-    assert client.get_run(new).data.params["method.name"] == "kteps"
-    assert len(table_of(store, new)) == 6
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said == (
-        f"MLflow at {store.shown} does not have the run of {case.id}, which was deleted: it is recorded anew"
-    )
-
-
-def test_each_store_in_which_trials_go_on_has_one_run_of_each_and_the_former_store_is_named(
-    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cases, folder = [kteps(1, 0.01), kteps(2, 0.1)], tmp_path / "run"
-    first = Tracker(store, folder, experiment(), sweep=True)
-    first.open()
-    for case in cases:
-        first.open_trial(case)
-        first.deliver(case.id, rows(2))
-    first.close("FAILED")
-    other = Store(f"sqlite:///{tmp_path / 'other.db'}", (tmp_path / "artifacts").as_uri())
-    stores.check(other)
-    second = Tracker(other, folder, experiment(), sweep=True)
-    second.open()
-    for case in cases:
-        second.open_trial(case)
-        second.deliver(case.id, rows(3))
-        second.close_trial(case.id, "FINISHED")
-    second.close()
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.endswith(f"does not have the run of run, which was recorded at {store.shown}: it is recorded anew")
-    for case in nonempty(cases):
-        assert steps(other.client(), run_id(folder / case.id), "loss") == [1, 2, 3]
-    third = Tracker(store, folder, experiment(), sweep=True)
-    third.open()
-    for case in cases:
-        third.settle(case, rows(3), "FINISHED")
-    third.close()
-    assert capsys.readouterr().err == ""
-    assert len(store.client().search_runs(["1"])) == 3
-    for case in nonempty(cases):
-        assert steps(store.client(), run_id(folder / case.id), "loss") == [1, 2, 3]
-        assert store.client().get_run(run_id(folder / case.id)).info.status == "FINISHED"
 
 
 def test_the_model_of_a_finished_trial_is_an_artifact_however_late_it_is_delivered(

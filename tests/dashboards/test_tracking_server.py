@@ -14,7 +14,6 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
-from dashboards import mirror_files
 from dashboards import store as stores
 from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.losses import Losses, Lost
@@ -72,43 +71,6 @@ def test_rows_that_a_dead_server_missed_arrive_exactly_once(
     assert len(client.search_runs(["1"])) == 3
     assert not list(folder.glob("*/spool.jsonl"))
     assert capsys.readouterr().err == ""
-
-
-def test_a_store_that_is_never_reached_leaves_no_trace(
-    tmp_path: Path, store: Store, capsys: pytest.CaptureFixture[str]
-) -> None:
-    case, folder = kteps(1, 0.01), tmp_path / "run"
-    first = Tracker(store, folder, experiment(), sweep=True)
-    first.open()
-    first.open_trial(case)
-    first.deliver(case.id, rows(2))
-    first.close("FAILED")
-    before = (folder / case.id / "tracking.json").read_text()
-    away = Tracker(Store(f"http://127.0.0.1:{free_port()}"), folder, experiment(), sweep=True)
-    away.open()
-    away.open_trial(case)
-    away.deliver(case.id, rows(3))
-    away.close("FAILED")
-    assert (folder / case.id / "tracking.json").read_text() == before
-    assert "did not take what was sent" in capsys.readouterr().err
-    again = Tracker(store, folder, experiment(), sweep=True)
-    again.open()
-    again.settle(case, rows(4), "FINISHED")
-    again.close()
-    assert capsys.readouterr().err == ""
-    assert len(store.client().search_runs(["1"])) == 2
-    assert steps(store.client(), run_id(folder / case.id), "loss") == [1, 2, 3, 4]
-
-
-def test_what_a_store_is_owed_is_kept_while_a_run_is_recorded_in_another_one() -> None:
-    owed = mirror_files.Owed(model="a folder")
-    first = mirror_files.State(uri="A", run_id="a", status="RUNNING", owed=owed)
-    second = mirror_files.of_store(first, "B")
-    assert (second["run_id"], second["owed"]) == ("a", owed), "B may be another address of A"
-    back = mirror_files.of_store(mirror_files.State(**second | {"uri": "B", "run_id": "b", "owed": {}}), "A")
-    assert (back["run_id"], back["status"], back["owed"]) == ("a", "RUNNING", owed)
-    assert back["elsewhere"]["B"]["run_id"] == "b"
-    assert mirror_files.of_store(mirror_files.State(**back | {"uri": "A"}), "B")["owed"] == {}
 
 
 def test_a_sweep_without_its_server_is_spooled_and_a_later_tracker_delivers_all_of_it(
