@@ -17,7 +17,6 @@ from tune_spaces.population import check_population
 from tune_spaces.space import extremes, points, settings
 
 OF_A_SWEEP = ("space", "baselines", "tune", "seeds")  # keys that no single trial has
-OF_UPDATES = ("aggregation", "buffer", "secure_aggregation")  # keys of ``server``
 DIGITS = 3  # at least, of the numbers of suggested cases: how many there will be may change
 
 
@@ -143,14 +142,17 @@ def _label(experiment: Experiment, point: dict[str, Any]) -> str:
 def _baseline(base: files.Content, experiment: Experiment, method: Method, source: str) -> Made:
     content = base | {"method": method.model_dump(mode="json")}
     if method.pooled:  # trained on all texts in one place: no updates, so no uplink or audits, and no client is absent
-        left_out = ("uplink", "audits", "participation", "adversaries")
+        left_out = ("uplink", "audits", "participation")
         content = {key: value for key, value in content.items() if key not in left_out}
         content = _without(content, "training", "dp_sgd")
-        content = _without(content, "server", *OF_UPDATES, "optimizer", "noise")
-        content = _without(content, "privacy", "canaries")
+        content = _without(content, "server", "optimizer", "noise")
         content = _of_largest_rank(content, experiment)
     else:
         content = _fitting(content, experiment, experiment.model_copy(update={"method": method}))
+    if method.pooled or not method.shares:  # no updates
+        content = {key: value for key, value in content.items() if key != "adversaries"}
+        content = _without(content, "server", "aggregation", "buffer", "secure_aggregation")
+        content = _without(content, "privacy", "canaries")
     if type(method).private is not Method.private:  # no complete model could be selected
         content = _without(content, "evaluation", "select")
     told = method.model_dump(exclude={"name"}, exclude_defaults=True)
@@ -176,8 +178,7 @@ def _of_largest_rank(content: files.Content, experiment: Experiment) -> files.Co
 def _fitting(content: files.Content, experiment: Experiment, baseline: Experiment) -> files.Content:
     """Return the content for a baseline.
 
-    Mechanisms and audits of an embedding are left out if it shares none, audits if they do not apply to it, and what is
-    about updates if it sends nothing.
+    Mechanisms and audits of an embedding are left out if it shares none, and audits if they do not apply to it.
     """
     sections: dict[str, Sequence[Mechanism | Audit]] = {"uplink": experiment.uplink, "audits": experiment.audits}
     unfit = {audit.name for audit in experiment.audits if not fits(baseline, audit)}
@@ -187,9 +188,6 @@ def _fitting(content: files.Content, experiment: Experiment, baseline: Experimen
         if any(part.name in unfit for part in parts):
             kept = [written for written, part in zip(content[key], parts, strict=True) if part.name not in unfit]
             content = content | {key: kept}
-    if not baseline.method.shares:
-        content = {key: value for key, value in content.items() if key != "adversaries"}
-        content = _without(_without(content, "server", *OF_UPDATES), "privacy", "canaries")
     return content
 
 
