@@ -152,7 +152,7 @@ def _start(num_cpus: float | None, num_gpus: float | None, processes: int) -> No
 
 
 def _protect_token() -> None:
-    """Let nobody else on this machine read the password of the user's clusters, as Ray does."""
+    """Make the password of the user's clusters readable by this user alone, as Ray does."""
     with contextlib.suppress(OSError):  # there is none, or it is another user's
         (Path.home() / ".ray" / "auth_token").chmod(0o600)
 

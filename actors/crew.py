@@ -114,8 +114,8 @@ def fill(
 ) -> dict[int, Any]:
     """Return new actors, by place, for the places without one whose bundle has a node again.
 
-    Nothing waits for them: those that have not started yet are returned by a later call. One that dies meanwhile, such
-    as with its node, is replaced by a later call.
+    Nothing waits for them: a later call returns those that have not started yet, and replaces those that have died
+    meanwhile, for example with their node.
 
     Args:
         actors: What ``hire`` returned.

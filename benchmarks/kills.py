@@ -63,7 +63,7 @@ def ended(folder: Path) -> list[Any]:
 
 
 def killed(folder: Path, rounds: int, kills: int, longest: float, draw: random.Random) -> list[int]:
-    """Run to the end, with at most so many kills before it. Returns the last round in the folder after each."""
+    """Run to the end, with at most ``kills`` kills before it. Returns the last round in the folder after each."""
     context, left = multiprocessing.get_context("fork"), list[int]()
     while True:
         process = context.Process(target=train, args=(folder, rounds))

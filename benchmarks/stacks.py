@@ -1,4 +1,4 @@
-"""What clients side by side save: CPU milliseconds a client, by number of clients in a stack.
+"""CPU time of clients trained side by side: milliseconds a client, by number of clients in a stack.
 
 Rounds of 512 clients with small models in one process, without Ray; sizes take turns, and ratios are of rounds that
 follow each other. ``training.stack: auto`` is chosen by it. ``python -m benchmarks.stacks``

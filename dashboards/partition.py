@@ -7,7 +7,7 @@ from fedtext.corpora.skew import Skew, effective
 from fedtext.corpora.types import Corpus
 
 FILE = "partition.svg"
-_NAMED, _LETTERS = 20, 40  # with at most this many clients their names are on the axis, of at most so many characters
+_NAMED, _LETTERS = 20, 40  # the most clients whose names are on the axis, and the most characters of a name
 
 
 def picture(corpus: Corpus) -> str:

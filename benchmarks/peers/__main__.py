@@ -127,7 +127,7 @@ def compare(
     turns: int,
     pythons: Mapping[str, str | RuntimeError],
 ) -> list[Result]:
-    """Run all systems on one workload, alternating. One that fails is left out of later repetitions.
+    """Run all systems on one workload, alternating. Later repetitions leave out a system that has failed.
 
     Args:
         work: The workload.

@@ -1,4 +1,4 @@
-"""What the systems that train modules ask of a workload's model."""
+"""The interface of a workload's model for the systems that train modules."""
 
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What is measured of canaries: that they find mistakes in the noise."""
+"""The benchmark of canaries: they find mistakes in the noise."""
 
 import logging
 

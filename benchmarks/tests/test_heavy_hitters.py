@@ -1,4 +1,4 @@
-"""What is measured of private vocabularies."""
+"""The benchmark of private vocabularies."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the benchmark of the local loop runs on, and how it ends: never how fast it is."""
+"""The workloads of the benchmark of the local loop, and how it ends: never how fast it is."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What other frameworks are compared on: the same weights, texts and batches, and which systems run which workload."""
+"""The comparison with other frameworks: the same weights, texts and batches, and which systems run which workload."""
 
 from dataclasses import replace
 from functools import partial

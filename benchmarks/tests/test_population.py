@@ -1,4 +1,4 @@
-"""What is measured of populations: small ones."""
+"""The benchmark of populations, with small ones."""
 
 import argparse
 from pathlib import Path

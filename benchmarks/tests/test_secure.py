@@ -1,4 +1,4 @@
-"""What is measured of secure aggregation."""
+"""The benchmark of secure aggregation."""
 
 from benchmarks import secure
 from tests.loops import nonempty

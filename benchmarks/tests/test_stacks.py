@@ -1,4 +1,4 @@
-"""What is measured of clients side by side."""
+"""The benchmark of clients trained side by side."""
 
 import subprocess
 import sys

@@ -8,7 +8,7 @@ from docs.generate.markdown import first_line, joined, table
 
 # Of each page its title, a sentence, and the objects on it. A module stands for all names that it lists in __all__.
 PAGES = {
-    "fedtext": ("The library", "What `import fedtext` gives: no Ray, no MLflow.", ["fedtext"]),
+    "fedtext": ("The library", "All of `import fedtext`, without Ray and MLflow.", ["fedtext"]),
     "sweeps": ("Sweeps", "Trials side by side on Ray, tracked in MLflow.", ["sweeps"]),
     "methods": (
         "Writing methods",
@@ -69,7 +69,7 @@ PAGES = {
     ),
     "testing": (
         "Conformance checks",
-        "What fedtext promises of every part, as checks for your own.",
+        "Checks that a part of your own keeps the contracts of fedtext.",
         ["fedtext.testing"],
     ),
 }

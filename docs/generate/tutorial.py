@@ -18,7 +18,7 @@ STEPS = sorted((DOCS / "tutorial").glob("[0-9]-*.md"))
 PAGES = [*STEPS, DOCS / "how-to" / "plan-without-running.md"]  # written by the command above
 _BLOCK = re.compile(r'^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<text>.*?)^```$', re.M | re.S)
 _NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?(?![\w])")
-# What a machine's speed, its folders and its ports decide.
+# Output that depends on the machine's speed, its folders and its ports.
 _MACHINE = re.compile(
     r"seconds [\d.e+-]+|± [\d.]+|\d+ min \d+ s|[\d.]+ m?s\b(?:/round)?|sqlite:\S+|/\S+/runs|2 of \d+ CPUs"
     r"|with \d+ client actors?"

@@ -44,7 +44,7 @@ def check(experiment: Experiment) -> None:
 
 
 def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str], pairs: str, folder: Path) -> None:
-    """Write the folder. One that ``write`` has written before is replaced.
+    """Write the folder, replacing one that ``write`` has written before.
 
     Args:
         network: The network.

@@ -15,7 +15,7 @@ class Availability(Strict):
     """Availability of clients over the day, at different times in different places.
 
     A client is available in hour h with probability night + (1 - night) (1 + cos(2 pi (h / day - p_k))) / 2; its noon,
-    p_k of a day, is drawn from the seed. Each round is an hour, or with ``hour_s`` so many simulated seconds.
+    p_k of a day, is drawn from the seed. A round is an hour; with ``hour_s``, an hour is that many simulated seconds.
     """
 
     day: int = Field(24, ge=2, description="hours of a day, each of which is a round if hour_s is null")

@@ -138,7 +138,7 @@ class Settings(Strict):
         return self.method.private(parameter) or self.model.keeps(parameter)
 
     def shared_in(self, parameter: str, round_: int) -> bool:
-        """Whether clients send a parameter in a round. One that is neither sent nor private is the server's alone."""
+        """Whether clients send a parameter in a round. The server alone has those that are neither sent nor private."""
         apart = self.model.keeps(parameter) or self.model.fixes(parameter)
         return not apart and self.method.shared_in(parameter, round_)
 

@@ -44,7 +44,7 @@ _ABANDONED = 24 * 3600.0  # seconds since the last change to a draft, whose proc
 
 
 class StoredClients(Sequence[ClientData]):
-    """The clients of a corpus on disk. Each is read when it is asked for, and not kept.
+    """The clients of a corpus on disk, loaded one at a time and not kept.
 
     It travels between processes as the name of its folder.
 
@@ -145,7 +145,7 @@ class Parts:
 
 
 class StoredNames(Sequence[str]):
-    """Names of clients on disk. Each is read when it is asked for.
+    """Names of clients on disk, loaded one at a time.
 
     Args:
         folder: The folder.

@@ -17,12 +17,12 @@ from fedtext.runtime.compiled import BITS, address
 
 
 class Dropout(NamedTuple):
-    """What dropout leaves in a call: each number whose draw, by its place and a key, is at least a limit (draws.h).
+    """Dropout of a call: it keeps each number whose draw, by its place and a key, is at least a limit (draws.h).
 
     Attributes:
-        share: Factor of what is left.
+        share: Factor of the numbers that are kept.
         key: The key, of 64 bits.
-        limit: The limit, for draws of 32 bits; 0: all is left.
+        limit: The limit, for draws of 32 bits; 0 keeps all.
     """
 
     share: float

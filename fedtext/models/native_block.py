@@ -38,7 +38,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class _Parts:
-    """What C computes a block from.
+    """Layers and settings of a block, as the C code takes them.
 
     Attributes:
         layers: The linear layers, in the order of ``_KEYS``.

@@ -6,7 +6,7 @@ it is loaded. The last two checkpoints are kept: if the last one is damaged, a r
 with the same results. A checkpoint belongs to the simulation: it has the private state of clients, which a real server
 would not see; its owner alone can read it.
 
-What is new since an earlier checkpoint is written, and the rest is shared with it by hard links: blocks of earlier
+A checkpoint writes what is new since an earlier one, and shares the rest with it by hard links: blocks of earlier
 records, and private states of clients that have not trained since. A checkpoint shares files with the one before the
 last, never with the last one, so that no damaged file is part of both that are kept.
 """

@@ -12,7 +12,7 @@ from sweeps.doctor.finding import About, Finding
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = "pip install -c constraints.txt"
-# What each extra of pyproject.toml is for.
+# The purpose of each extra of pyproject.toml.
 EXTRAS = {
     "platform": "sweeps on Ray, tracked in MLflow, and reports",
     "word2vec": "word vectors trained on a corpus, as in kteps.yaml",

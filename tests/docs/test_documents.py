@@ -10,19 +10,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from platform.reproduce import parser  # type: ignore[import-not-found]
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from docs import links
+from fedtext.adversaries import ATTACKS
+from fedtext.aggregations import AGGREGATIONS
 from fedtext.api.run import load as load_experiment
+from fedtext.audits import AUDITS
 from fedtext.commands import COMMANDS
 from fedtext.commands.parser import Refused
 from fedtext.config.files import SPACES
+from fedtext.config.noise import NoiseMechanism
 from fedtext.corpora import CORPORA
 from fedtext.errors import UserError
 from fedtext.mechanisms import MECHANISMS
 from fedtext.methods import METHODS
+from fedtext.models import MODELS
+from fedtext.schema import names_of
 from tests import ROOT, tiny
 from tests.loops import nonempty
 from tune_spaces import papers
@@ -151,9 +157,19 @@ def test_means_that_a_reproduction_quotes_are_in_its_tables(paper: str) -> None:
         assert re.search(rf"(?<![\d.]){re.escape(text)}(?!\d)", tables), text
 
 
-def test_the_list_of_features_names_every_method_mechanism_and_corpus() -> None:
+def test_the_list_of_features_names_every_part() -> None:
     rows = dict(re.findall(r"^\| (\w+) \| (.*) \|$", (ROOT / "docs/reference/features.md").read_text(), re.M))
-    for row, names in (("methods", METHODS), ("mechanisms", MECHANISMS), ("corpora", CORPORA)):
+    parts = {
+        "methods": METHODS,
+        "models": MODELS,
+        "mechanisms": MECHANISMS,
+        "aggregations": AGGREGATIONS,
+        "noise": [name for each in get_args(NoiseMechanism) for name in names_of(each)],
+        "audits": AUDITS,
+        "adversaries": ATTACKS,
+        "corpora": CORPORA,
+    }
+    for row, names in nonempty(list(parts.items())):
         assert set(names) <= set(re.findall(r"`(\w+)`", rows[row])), row
 
 
