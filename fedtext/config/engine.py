@@ -14,7 +14,7 @@ from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.config import Engine
 
-WIDEST = 8  # larger stacks do not fit in the caches: see docs/explanation/performance.md
+WIDEST = 8  # larger stacks do not fit in the caches: see docs/explanation/performance-training.md
 NATIVE_WIDEST = 32  # the same for engine native, which has stacks of little models only
 NARROW = 128  # up to this number of hidden units, one client's products are too small to fill a core
 NATIVE_NARROW = 16  # the same for engine native, whose steps alone take no longer than the calls around them
