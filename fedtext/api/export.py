@@ -26,7 +26,7 @@ from fedtext.state.draft import remove_folder
 from fedtext.text import pretrained
 from fedtext.text.tokens import BOS, EOS, UNK
 
-MADE = ("tokenizer.json", "config.json")  # files of a folder that is replaced
+CONFIG, MARK = "config.json", "exported_by"  # a key of the configuration, by which an exported model is known
 
 
 def check(experiment: Experiment) -> None:
@@ -57,8 +57,7 @@ def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]
         UserError: It cannot be written, or is a folder with something else.
     """
     folder = folder.absolute()
-    if folder.exists() and not all((folder / name).is_file() for name in MADE) and any(folder.iterdir()):
-        raise UserError(f"{folder} is there and has something else than an exported model: name another folder")
+    _check_place(folder)
     draft = folder.with_name(f".{folder.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     with writing(folder, "export"), os_errors():
@@ -67,11 +66,48 @@ def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]
             made = language_model(network, experiment, entries)
             made.save_pretrained(draft)
             tokenizer(entries, pairs).save_pretrained(draft)
-            if folder.exists():
-                remove_folder(folder)
+            _replace(folder, {path.name for path in draft.iterdir()})
             os.replace(draft, folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def _check_place(folder: Path) -> None:
+    """Check that there is nothing, an empty folder, or a model that was exported before.
+
+    Raises:
+        UserError: There is something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file, and a model is a folder: name another folder")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    try:
+        exported = MARK in json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        exported = False
+    if not exported:
+        raise UserError(
+            f"{folder} is there and has something else than a model that was exported before, which would be lost: "
+            "name another folder"
+        )
+
+
+def _replace(folder: Path, names: set[str]) -> None:
+    """Remove a model that was exported before.
+
+    Args:
+        folder: Its folder, if there is one.
+        names: Names of the files that take its place.
+
+    Raises:
+        UserError: It has other files.
+    """
+    if not folder.exists():
+        return
+    if others := sorted({path.name for path in folder.iterdir()} - names):
+        raise UserError(f"{folder} also has {others[0]}, which would be lost: name another folder")
+    remove_folder(folder)
 
 
 def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]) -> Any:
@@ -87,6 +123,7 @@ def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequ
     config.vocab_size, config.tie_word_embeddings = len(entries), experiment.model.tied
     config.bos_token_id, config.eos_token_id = entries.index(BOS), entries.index(EOS)
     config.pad_token_id, config.architectures = config.eos_token_id, ["GPT2LMHeadModel"]
+    setattr(config, MARK, "fedtext")
     made = pretrained.library().GPT2LMHeadModel(config)
     with torch.no_grad():
         made.transformer.wte.weight.copy_(network.embedding.weight)

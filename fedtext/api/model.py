@@ -22,7 +22,7 @@ from fedtext.evaluation.continuations import Generate, Writing
 from fedtext.models.causal import CausalNetwork
 from fedtext.models.language import LanguageModel
 from fedtext.parameters import table_rows
-from fedtext.runtime.folders import folder_of, origins_named, present
+from fedtext.runtime.folders import folder_of, origins_named, present, written_to
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.seeding import generator
 from fedtext.state import model_folder
@@ -69,7 +69,7 @@ class Model:
         Raises:
             UserError: It cannot be written.
         """
-        model_folder.write(self.trained, Path(folder).expanduser())
+        model_folder.write(self.trained, written_to(folder))
 
     def export(self, folder: str | Path, client: str | None = None) -> None:
         """Write a causal language model in the format of the package transformers, with its tokenizer.
@@ -82,15 +82,16 @@ class Model:
             client: Name of the client whose personal model is exported; None: the shared model.
 
         Raises:
-            UserError: It is another model, or the folder cannot be written.
+            UserError: It is another model, the folder has something else, or it cannot be written.
         """
         export.check(self.experiment)
+        place = written_to(folder)
         bound = self._bind(client)
         network = bound.model.network
         assert isinstance(network, CausalNetwork)
         rows = table_rows(self.experiment, len(bound.vocabulary), 0)
         entries = [bound.vocabulary[row] for row in rows]
-        export.write(network, self.experiment, entries, self.trained.tokenizer, Path(folder).expanduser())
+        export.write(network, self.experiment, entries, self.trained.tokenizer, place)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
 from fedtext.ledger import FILE, text
 from fedtext.records import RoundRecord
+from fedtext.runtime.folders import written_to
 from fedtext.state import model_folder
 from fedtext.state.model_folder import Trained
 
@@ -97,7 +98,7 @@ class Result:
         Raises:
             UserError: It cannot be written.
         """
-        where = Path(folder).expanduser()
+        where = written_to(folder)
         model_folder.write(self.trained, where)
         self.write_records(where)
         with writing(where / FILE):

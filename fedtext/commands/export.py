@@ -18,7 +18,7 @@ def parser() -> Parser:
     ]
     made = command_parser("export", DESCRIPTION, examples)
     made.add_argument("model", metavar="MODEL", help="a model folder: runs/NAME/TRIAL/model, or OUT/model; or its URI")
-    made.add_argument("folder", metavar="FOLDER", help="the new folder; an exported model that is there is replaced")
+    made.add_argument("folder", metavar="FOLDER", help="the new folder; a model that was exported before is replaced")
     made.add_argument("--client", metavar="NAME", help="the client whose personal model is exported")
     made.add_argument(
         "--trust-plugins", action="store_true", help="run the plug-ins that are stored with the model; read them first"

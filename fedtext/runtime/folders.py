@@ -7,6 +7,7 @@ after it has changed at its origin.
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,22 @@ def folder_of(name: str | Path, what: str) -> Path:
         copy.chmod(0o700)  # texts are private, whatever the store allows
         (copy / ORIGIN).write_text(f"{remote.uri}\n{what}\n", encoding="utf-8")
     return copy
+
+
+def written_to(name: str | Path) -> Path:
+    """Return the local folder that a model is written to.
+
+    Args:
+        name: Its path.
+
+    Raises:
+        UserError: It is a URI.
+    """
+    typed = re.sub(r"(?<=\w:)/+", "//", str(name), count=1)  # Path("s3://bucket") has lost a slash
+    if is_uri(typed):
+        raise UserError(f"{typed} is a URI, and a model is written to a local folder: name one, and copy it there")
+    check_path(name, "the folder")
+    return Path(name).expanduser()
 
 
 def origin(path: Path) -> Remote | None:

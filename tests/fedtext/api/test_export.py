@@ -71,8 +71,39 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pyte
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
     assert main(["export", source, str(tmp_path / "mine")]) == 2
-    assert "has something else than an exported model" in capsys.readouterr().err
+    assert "has something else than a model that was exported before, which would be lost" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+
+
+def test_no_file_that_export_did_not_write_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither a checkpoint from elsewhere, nor what lies beside a model that was exported before."""
+    source, folder = run(tmp_path, *KINDS["words"]), tmp_path / "gpt"
+    folder.mkdir()
+    for name in nonempty(("config.json", "tokenizer.json", "notes.txt")):
+        (folder / name).write_text("{}")
+    assert main(["export", source, str(folder)]) == 2
+    assert "would be lost: name another folder" in capsys.readouterr().err
+    assert {path.read_text() for path in folder.iterdir()} == {"{}"}
+    assert main(["export", source, str(tmp_path / "ours")]) == 0
+    (tmp_path / "ours" / "notes.txt").write_text("precious")
+    assert main(["export", source, str(tmp_path / "ours")]) == 2
+    assert "ours also has notes.txt, which would be lost" in capsys.readouterr().err
+    assert (tmp_path / "ours" / "notes.txt").read_text() == "precious"
+    assert (tmp_path / "ours" / "model.safetensors").is_file()
+    assert not list(tmp_path.glob(".ours-*")), "no draft is left behind"
+
+
+def test_a_file_and_a_uri_are_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = run(tmp_path, *KINDS["words"])
+    (tmp_path / "file").write_text("all of it")
+    assert main(["export", source, str(tmp_path / "file")]) == 2
+    assert "file is a file, and a model is a folder" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "all of it"
+    assert main(["export", source, "s3://bucket/gpt"]) == 2
+    assert "s3://bucket/gpt is a URI, and a model is written to a local folder" in capsys.readouterr().err
+    for place in nonempty(("s3://bucket/model", Path("s3://bucket/model"))):
+        with pytest.raises(UserError, match="s3://bucket/model is a URI"):
+            Model.load(source).save(place)
 
 
 def test_a_classifier_is_refused() -> None:
