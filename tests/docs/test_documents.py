@@ -173,8 +173,9 @@ def test_the_list_of_features_names_every_part() -> None:
         assert set(names) <= set(re.findall(r"`(\w+)`", rows[row])), row
 
 
-def test_the_readme_names_every_experiment() -> None:
-    text = (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/run-and-sweep.md"])
+def test_a_page_names_every_experiment(page: str) -> None:
+    text = (ROOT / page).read_text()
     assert not [file.name for file in SPACES.glob("*.yaml") if f"`{file.name}`" not in text]
 
 
