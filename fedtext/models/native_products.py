@@ -18,7 +18,7 @@ from torch import Tensor
 from fedtext.runtime.compiled import BITS, address, compiled
 
 SOURCE = Path(__file__).with_name("products.c")
-DEPTH, WIDEST = 256, 16  # of models/products.h: the rows of a product's panels, and at most the numbers in a vector
+DEPTH, BLOCK, WIDEST = 256, 512, 16  # of models/products.h: rows and columns of a block, numbers in a vector, at most
 _IN_C: ContextVar[bool] = ContextVar("products in C", default=False)
 
 
@@ -78,8 +78,7 @@ def write_product(sums_MN: Tensor, addend: Tensor | None, left_MK: Tensor, right
     if isinstance(right_KN, Packed):
         library.packed_product(*given, right.data_ptr(), sums_MN.data_ptr())
         return
-    there = right.stride(1) == 1 and right.stride(0) and columns % WIDEST == 0  # it is read where it is
-    memory = None if there else sums_MN.new_empty(min(depth, DEPTH) * (columns + WIDEST))
+    memory = sums_MN.new_empty(min(depth, DEPTH) * (min(columns, BLOCK) + WIDEST))
     library.product(*given, right.data_ptr(), *right.stride(), address(memory), sums_MN.data_ptr())
 
 

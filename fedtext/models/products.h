@@ -1,92 +1,18 @@
-/* Vectors of the widest registers, and products of matrices in tiles that stay in them.
+/* Products of matrices in tiles that stay in registers, of factors that stay in the caches.
 
    Each element of a product is summed in ascending order, whatever tile it falls into: it does not depend on the other
    rows and columns. */
 
 #pragma once
 
-#include <string.h>
-#if defined(__AVX512F__) || defined(__FMA__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
+#include "panels.h"
 
-#include "../runtime/numbers.h"
-
-#if defined(__AVX512F__)
-#define BYTES 64 /* of a vector */
-#elif defined(__AVX__)
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-#if defined(__AVX512F__) || defined(__aarch64__) /* 32 vectors fit into registers, else 16 */
-#define WIDTH 4                                  /* vectors of a panel of weights */
-#else
-#define WIDTH 2
-#endif
-#define ROWS 6    /* of a tile of sums, which stays in registers */
-#define DEPTH 256 /* rows of the panels of a product, which stay in the caches */
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
-
-#define LANES ((place)(BYTES / sizeof(real))) /* numbers in a vector */
-#define PANEL (WIDTH * LANES)
-typedef real vector __attribute__((vector_size(BYTES)));
-typedef real_bits mask __attribute__((vector_size(BYTES)));
-
-/* Vectors at any address; at the end of a row only the `count` numbers that are there. */
-static __attribute__((noinline)) vector load_part(const real *from, place count) {
-    vector value = {0};
-    for (place i = 0; i < count; i++) value[i] = from[i];
-    return value;
-}
-
-static __attribute__((noinline)) void store_part(real *to, vector value, place count) {
-    for (place i = 0; i < count; i++) to[i] = value[i];
-}
-
-INLINE vector load(const real *from, place count) {
-    vector value;
-    if (count < LANES) return load_part(from, count);
-    memcpy(&value, from, BYTES);
-    return value;
-}
-
-INLINE void store(real *to, vector value, place count) {
-    if (count < LANES) store_part(to, value, count);
-    else memcpy(to, &value, BYTES);
-}
-
-INLINE void add(real *to, vector value, place count) { store(to, load(to, count) + value, count); }
-
-static place whole_vectors(place width) { return (width + LANES - 1) / LANES * LANES; }
-
-/* Copy the right side of a product into panels of PANEL columns (the last may be narrower) and all `depth` rows:
-   element (k, column) is from[k * down + column * across] of each part in turn, padded to whole vectors with zeros. */
-static void pack(real *panels, const real *from, place depth, place parts, place part, place width, place down,
-                 place across) {
-    place padded = whole_vectors(width), columns = parts * padded;
-    for (place first = 0, wide; first < columns; first += PANEL, panels += depth * wide) {
-        wide = columns - first < PANEL ? columns - first : PANEL;
-        for (place v = 0; v < wide; v += LANES) { /* of one part */
-            place unit = (first + v) % padded, there = width - unit < LANES ? width - unit : LANES;
-            const real *source = from + (first + v) / padded * part + unit * across;
-            real *to = panels + v;
-            if (across == 1 && there == LANES) {
-                for (place k = 0; k < depth; k++) memcpy(to + k * wide, source + k * down, BYTES);
-                continue;
-            }
-            for (place block = 0, end; block < depth; block = end) { /* its cache lines are all written before the next */
-                end = depth - block < LANES ? depth : block + LANES;
-                for (place column = 0; column < LANES; column++)
-                    for (place k = block; k < end; k++)
-                        to[k * wide + column] = column < there ? source[column * across + k * down] : 0;
-            }
-        }
-    }
-}
+#define ROWS 6                               /* of a tile of sums, which stays in registers */
+#define DEPTH 256                            /* rows of a block of the right factor, which stays in the caches */
+#define BLOCK ((place)(2048 / sizeof(real))) /* its columns */
+#define HIGH (384 / sizeof(real))            /* rows of a block of the left factor that is copied */
+#define FAR 512 /* elements: rows of the right factor, or columns of the left one, that are as far apart are copied */
+#define LOW 24  /* rows of the left factor: for fewer the right one is not copied */
 
 /* sum + left * right, rounded once where the processor can: left to the compiler, some tiles would round twice. */
 INLINE vector fused(real left, vector right, vector sum) {
@@ -188,20 +114,40 @@ static void multiply(place rows, place depth, const real *left, place stride, pl
 }
 
 /* The elements of memory that `add_product` needs for a product of this many columns. */
-static place product_memory(place columns) { return DEPTH * (columns + LANES); }
+static place product_memory(place columns) { return DEPTH * ((columns < BLOCK ? columns : BLOCK) + LANES); }
+
+/* `multiply_from` for a left factor whose columns are far apart, so that each of its numbers would be on another page. */
+static void multiply_far(const real *start, place begin, place rows, place depth, const real *left, place next,
+                         const real *panels, place down, real *sums, place columns, place pitch) {
+    real copied[HIGH * DEPTH];
+    for (place row = 0, high; row < rows; row += high) {
+        high = rows - row < (place)HIGH ? rows - row : (place)HIGH;
+        for (place k = 0; k < depth; k++) memcpy(copied + k * high, left + row + k * next, (size_t)high * sizeof(real));
+        multiply_from(start ? start + row * begin : 0, begin, high, depth, copied, 1, high, panels, down,
+                      sums + row * pitch, columns, pitch);
+    }
+}
 
 /* sums_MN = start_MN + left_MK right_KN, of any strides; the rows of sums are `pitch` elements apart, those of start
-   `begin`. A right factor whose rows are whole vectors is read where it is. */
+   `begin`. A right factor whose rows are whole vectors is read where it is, unless many rows would read it in places that
+   are far apart; else it is copied, a block at a time. */
 static void write_product(const real *start, place begin, place rows, place depth, place columns, const real *left,
                           place stride, place next, const real *right, place down, place across, real *memory,
                           real *sums, place pitch) {
-    place there = across == 1 && down && columns % LANES == 0;
-    for (place k = 0, step; k < depth; k += step) {
-        step = depth - k < DEPTH ? depth - k : DEPTH;
-        if (!there) pack(memory, right + k * down, step, 1, 0, columns, down, across);
-        multiply_from(start, begin, rows, step, left + k * next, stride, next, there ? right + k * down : memory,
-                      there ? down : 0, sums, columns, pitch);
-        start = sums, begin = pitch;
+    place there = across == 1 && down && columns % LANES == 0 && (down < FAR || rows < LOW);
+    for (place first = 0, wide; first < columns; first += wide) {
+        wide = there || columns - first < BLOCK ? columns - first : BLOCK;
+        const real *from = start ? start + first : 0;
+        place apart = begin;
+        for (place k = 0, step; k < depth; k += step, from = sums + first, apart = pitch) {
+            step = depth - k < DEPTH ? depth - k : DEPTH;
+            const real *block = right + k * down + first * across, *of = left + k * next;
+            if (!there) pack(memory, block, step, 1, 0, wide, down, across), block = memory;
+            if (stride == 1 && next >= FAR && wide > PANEL)
+                multiply_far(from, apart, rows, step, of, next, block, there ? down : 0, sums + first, wide, pitch);
+            else
+                multiply_from(from, apart, rows, step, of, stride, next, block, there ? down : 0, sums + first, wide, pitch);
+        }
     }
 }
 

@@ -71,7 +71,7 @@ def test_a_layer_has_the_states_and_gradients_of_cells(width: int, gates: int, d
             assert (got - expected).abs().max() <= most * max(1, expected.abs().max())
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 3, 5), (13, 300, 64), (64, 513, 72), (100, 40, 200)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 3, 5), (13, 300, 64), (64, 513, 72), (100, 40, 200), (600, 270, 1040)])
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 1e-11), (torch.float32, 2e-4)])
 def test_a_product_has_torchs_sums_whatever_the_strides(
     shape: tuple[int, int, int], dtype: torch.dtype, most: float
@@ -107,14 +107,15 @@ ROWS_ALONE = """
 import torch
 from fedtext.models.native_products import write_product
 for dtype in (torch.float32, torch.float64):
-    for depth, columns in ((40, 3), (64, 40), (300, 120)):
-        left, right = torch.randn(9, depth, dtype=dtype), torch.randn(depth, columns, dtype=dtype)
-        whole = torch.zeros(9, columns, dtype=dtype)
+    for depth, columns in ((40, 3), (64, 40), (300, 120), (300, 1040)):
+        left, right = torch.randn(700, depth, dtype=dtype), torch.randn(depth, columns, dtype=dtype)
+        whole = torch.zeros(700, columns, dtype=dtype)
         write_product(whole, whole, left, right)
-        for rows in range(1, 9):
-            few = torch.zeros(rows, columns, dtype=dtype)
-            write_product(few, few, left[:rows], right)
-            assert torch.equal(few, whole[:rows]), (dtype, depth, columns, rows)
+        for rows in (*range(1, 10), 23, 24, 97, 600):
+            for one in (left[:rows], left.t().contiguous().t()[:rows]):  # read where it is, and copied
+                few = torch.zeros(rows, columns, dtype=dtype)
+                write_product(few, few, one, right)
+                assert torch.equal(few, whole[:rows]), (dtype, depth, columns, rows)
 """
 
 
