@@ -16,7 +16,6 @@ from dashboards.trial import one_line
 
 RETRY_SECONDS = 60.0  # between two attempts: each one waits for a server that does not answer
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
-UNFILED = (*UNDELIVERED, OSError)  # a folder of artifacts that this machine cannot write
 
 
 class Delivery:
@@ -129,7 +128,7 @@ class Delivery:
             return False
         try:
             mirror.deliver_files(self._client, final)
-        except UNFILED as error:
+        except Exception as error:  # of whatever library reaches the files' store, as botocore's: records come first
             mirror.files_retry_at = time.monotonic() + self.retry_seconds
             self.tell(error)
         return True

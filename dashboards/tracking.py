@@ -13,7 +13,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_RUN_NOTE
 
-from dashboards.delivery import RETRY_SECONDS, UNDELIVERED, UNFILED, Delivery, say
+from dashboards.delivery import RETRY_SECONDS, UNDELIVERED, Delivery, say
 from dashboards.description import End, described, ended, of_group, of_trial, summed_up
 from dashboards.experiment_page import Page
 from dashboards.groups import Found, Spread
@@ -224,7 +224,7 @@ class Tracker:
         try:
             for path in paths if run else ():
                 self._delivery.connect()[0].log_artifact(run, str(path), folder)
-        except UNFILED as error:
+        except Exception as error:  # of whatever library reaches the files' store
             self._delivery.tell(error)
 
     def charts_path(self) -> str | None:

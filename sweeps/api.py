@@ -215,11 +215,10 @@ def load_model(uri: str, tracking_uri: str | None = None, trust_plugins: bool = 
         UserError: There is no such model, or it needs plug-ins that are not trusted.
     """
     import mlflow
-    from mlflow.exceptions import MlflowException
 
     try:
         folder = mlflow.artifacts.download_artifacts(uri, tracking_uri=resolve(tracking_uri, home()).uri)
-    except (MlflowException, OSError) as error:
+    except Exception as error:  # MLflow's, or of whatever library reaches the files' store
         raise UserError(f"{uri}: {cause(error)}: name runs:/RUN_ID/model, and MLflow's address") from error
     return Model.load(folder, trust_plugins=trust_plugins)
 

@@ -70,6 +70,17 @@ class Entry:
     measured: Measured | None = None
     added: Added | None = None
 
+    def __post_init__(self) -> None:
+        """Check the guarantee, which may be a plug-in's.
+
+        Raises:
+            ValueError: There is no such epsilon or delta.
+        """
+        if self.epsilon is not None and not self.epsilon >= 0:
+            raise ValueError(f"a guarantee of {self.mechanism} has epsilon {self.epsilon:g}, which has to be 0 or more")
+        if not 0 <= self.delta < 1:
+            raise ValueError(f"a guarantee of {self.mechanism} has delta {self.delta:g}, which has to be in [0, 1)")
+
     @property
     def holds(self) -> bool:
         """Whether there is a guarantee, even if its epsilon was not computed because a library is missing."""

@@ -58,7 +58,10 @@ class Model:
             UserError: It is not a model folder, is damaged, or has plug-ins that are not trusted.
         """
         where = folder_of(folder, "the model")
-        present(where)
+        if present(where / model_folder.ABOUT):
+            present(where)
+        else:  # of a run, with all its checkpoints, nothing else is fetched
+            present(where / model_folder.FOLDER / model_folder.ABOUT)
         with origins_named():
             _check_folder(where)
             return cls(model_folder.read(where, trust_plugins))
@@ -123,7 +126,7 @@ class Model:
             UserError: The model needs a client, or does not have this client's part; or it is given something else than
                 texts.
         """
-        texts = _checked(texts)
+        texts = checked(texts)
         if not texts:
             return []
         bound = self._bind(client)
@@ -170,7 +173,7 @@ class Model:
         Raises:
             UserError: It is a classifier, a text is too long, or as in ``predict``.
         """
-        prompts = _checked(texts)
+        prompts = checked(texts)
         if not self.experiment.language:
             raise UserError(f"model {self.experiment.model.name} is a classifier and continues no text: use predict")
         try:
@@ -194,7 +197,7 @@ class Model:
         first = table_rows(self.experiment, len(bound.vocabulary), 0).start
         log_TV, nats, tokens = torch.empty(0), 0.0, 0
         for rows in sentences:  # <s> and its tokens; the last one goes on
-            writing.check(rows, network.reach)
+            writing.check(rows, network.reach, f"{text[:40]!r}: ")
             log_TV = network.following((torch.tensor(rows) - first)[None])[0].double().log_softmax(1)
             if len(rows) > 1 or len(sentences) == 1:
                 targets_T = torch.tensor([*rows[1:], index[EOS]]) - first
@@ -205,10 +208,12 @@ class Model:
         best = last_V.topk(min(NEXT, len(last_V)))
         named = zip(best.indices.tolist(), best.values.tolist(), strict=True)
         end = index[EOS] - first
-        found = tuple(
-            (EOS if row == end else writing.text([row + first]).removeprefix(" ") or " ", share) for row, share in named
-        )
+        found = tuple((EOS if row == end else self._word(writing.text([row + first])), share) for row, share in named)
         return NextWords(found, math.exp(min(nats / tokens, 700.0)))
+
+    def _word(self, text: str) -> str:
+        """Return a next word: of byte pairs with its blank, which tells whether a new word begins."""
+        return text if self.trained.tokenizer else text.removeprefix(" ") or " "
 
     def _read(self, bound: Bound, texts: Sequence[str], tokenized: bool) -> Texts:
         """Encode texts for the network."""
@@ -234,7 +239,7 @@ def _check_folder(folder: Path) -> None:
         raise UserError(f"{folder} has no {model_folder.ABOUT}, and {inner} has one: give {inner}")
 
 
-def _checked(texts: Any) -> list[str]:
+def checked(texts: Any) -> list[str]:
     """Return texts as a list. Raises UserError if they are something else."""
     if isinstance(texts, str):
         raise UserError("predict needs a list of texts, not a single text: write predict([text])")

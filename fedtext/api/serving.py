@@ -6,11 +6,12 @@ this one.
 
 import numbers
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtext.api.model import Model
+from fedtext.api.model import Model, checked
 from fedtext.api.predictions import NextWords, Prediction
 from fedtext.errors import UserError
 
@@ -43,6 +44,12 @@ class Server:
         Raises:
             UserError: There is no such column, or the model refuses a text or client as ``Model.predict`` does.
         """
+        try:
+            return self._predict(table)
+        except UserError as error:
+            raise _passed_on(error) from error
+
+    def _predict(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         import pandas
 
         if TEXT not in table.columns:
@@ -50,13 +57,22 @@ class Server:
             raise UserError(f"the table needs a column {TEXT}, and has {given or 'none'}")
         names = list(table[CLIENT]) if CLIENT in table.columns else [None] * len(table)
         clients = [_client(name) for name in names]
-        texts = list(table[TEXT])
+        texts = checked(table[TEXT])  # here, where their numbers are those of the rows
         rows: dict[int, dict[str, Any]] = {}
         for client in dict.fromkeys(clients):
             places = [place for place, name in enumerate(clients) if name == client]
             found = self.model.predict([texts[place] for place in places], client)
             rows.update(zip(places, _rows(found), strict=True))
         return pandas.DataFrame([rows[place] for place in range(len(texts))], index=table.index)
+
+
+def _passed_on(error: UserError) -> UserError:
+    """Return an error that is also one of MLflow's, if that is in use: its server replaces the message of others."""
+    if (known := sys.modules.get("mlflow.exceptions")) is None:
+        return error
+    both = type("RefusedError", (known.MlflowException, UserError), {})
+    refused: UserError = both.invalid_parameter_value(str(error))  # type: ignore[attr-defined]
+    return refused
 
 
 def _client(name: Any) -> str | None:

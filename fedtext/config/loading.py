@@ -135,7 +135,7 @@ def _module(name: str) -> Plugin:
     """Find an installed module or package, and read its source."""
     try:
         spec = importlib.util.find_spec(name)
-    except Exception as error:  # its parent packages are imported
+    except (Exception, SystemExit) as error:  # its parent packages are imported
         raise UserError(f"plugins: module {name} cannot be imported ({type(error).__name__}: {error})") from error
     if spec is None:
         raise UserError(f"plugins: there is no module {name}: install its package, or name a file, such as {name}.py")
@@ -188,7 +188,7 @@ def _run(plugin: Plugin) -> ModuleType:
         linecache.cache[name] = (len(plugin.source), None, plugin.source.splitlines(keepends=True), name)
         exec(compile(plugin.source, name, "exec"), vars(module))
         return module
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if plugin.source is not None:
             sys.modules.pop(plugin.module, None)
         numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]

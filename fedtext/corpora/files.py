@@ -92,6 +92,8 @@ def decoded(raw: bytes, where: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise UserError(f"{where}: it is UTF-16: convert the file (iconv -f UTF-16 -t UTF-8)") from error
         raise UserError(
             f"{where}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8: convert the file (iconv -f "
             "WINDOWS-1252 -t UTF-8, if that is what it is), or drop such bytes from it (iconv -f UTF-8 -t UTF-8 -c)"

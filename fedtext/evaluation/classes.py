@@ -48,11 +48,19 @@ def accuracy(
         The share of texts whose most probable class is theirs; and with two classes the score log p_1 - log p_0 of each
         text, which distinguishes texts even if p_1 is rounded to 1. None with other numbers of classes, or if not
         ``scored``.
+
+    Raises:
+        ValueError: The method returned no probabilities of each text.
     """
     right, scores = [], []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
         probabilities_BC = method.probabilities(model, batch, inference)
+        if probabilities_BC.dim() != 2 or len(probabilities_BC) != len(batch.labels_B) or probabilities_BC.shape[1] < 2:
+            raise ValueError(
+                f"method {method.name}: probabilities has shape {tuple(probabilities_BC.shape)} for "
+                f"{len(batch.labels_B)} texts, and not (texts, classes)"
+            )
         right.append((probabilities_BC.argmax(1) == batch.labels_B).sum())
         if scored and probabilities_BC.shape[1] == 2:
             log_BC = probabilities_BC.log()

@@ -107,7 +107,7 @@ def test_mlflow_serves_the_model_of_a_run(tmp_path: Path, store: Store) -> None:
                 assert row["probabilities"] == pytest.approx(expected.probabilities, abs=1e-6)
             wrong = requests.post(f"{address}/invocations", json={"dataframe_records": [{"review": "x"}]}, timeout=60)
             assert wrong.status_code == 400
-            assert "text" in wrong.json()["message"]
+            assert wrong.json()["message"].startswith("the table needs a column text"), wrong.text
         finally:
             os.killpg(server.pid, 15)
             server.wait(60)

@@ -107,3 +107,25 @@ def test_what_a_store_is_owed_is_kept_while_a_run_is_recorded_in_another_one() -
     assert (back["run_id"], back["status"], back["owed"]) == ("a", "RUNNING", owed)
     assert back["elsewhere"]["B"]["run_id"] == "b"
     assert mirror_files.of_store(mirror_files.State(**back | {"uri": "A"}), "B")["owed"] == {}
+
+
+def test_a_store_of_files_that_cannot_be_reached_keeps_no_record_back(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MLflow reaches a bucket by boto3, whose exceptions are its own, or finds that boto3 is not installed."""
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    for name, value in (("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("MAX_ATTEMPTS", "1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    bucket = Store(store.uri, "s3://bucket/files")
+    first = Tracker(bucket, folder, experiment(), sweep=True)
+    first.open()
+    first.open_trial(case)
+    first.deliver(case.id, rows(2))
+    first.close_trial(case.id, "FINISHED")
+    first.log_files([Path(__file__)], "report")
+    first.close()
+    told = capsys.readouterr().err.splitlines()
+    assert any("MLflow" in line and "lacks 0 rounds of 2 runs" in line for line in told), told
+    assert steps(bucket.client(), run_id(folder / case.id), "loss") == [1, 2]
+    assert bucket.client().get_run(run_id(folder / case.id)).info.status == "FINISHED"

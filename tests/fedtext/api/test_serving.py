@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas
 import pytest
@@ -42,6 +43,17 @@ def test_rows_are_answered_in_order_whoever_they_are_of(tmp_path: Path) -> None:
     for given in ({"text": TEXTS[:1]}, {"text": TEXTS[:1], "client": [None]}, {"text": TEXTS[:1], "client": [""]}):
         with pytest.raises(fedtext.UserError, match="method fedper has no whole shared model: name a client"):
             server.predict(pandas.DataFrame(given))
+
+
+def test_a_refusal_counts_the_rows_of_the_request_and_is_one_of_mlflows_too(tmp_path: Path) -> None:
+    """MLflow's server answers other exceptions with words of its own."""
+    out = tmp_path / "run"
+    one, two = fedtext.run("demo.yaml", "method=fedper", "save.model=clients", *SMALL, out=out).model.clients
+    table = pandas.DataFrame({"text": [*TEXTS[:2], None], "client": [two, one, one]})
+    with pytest.raises(fedtext.UserError, match=r"number 2 of the list is (None|nan)") as refused:
+        _load_pyfunc(str(out / "model")).predict(table)
+    assert isinstance(refused.value, mlflow.exceptions.MlflowException)
+    assert refused.value.get_http_status_code() == 400
 
 
 @pytest.mark.parametrize(

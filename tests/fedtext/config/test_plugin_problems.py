@@ -56,6 +56,7 @@ class Network(ModelConfig):
 FAULTS = {
     "missing": (None, "plugins: there is no file {folder}/mine.py or {here}/mine.py"),
     "raises": ("import math\n\nmath.sqrt(-1)\n", "mine.py, line 3: ValueError: math domain error"),
+    "ends": ("import sys\nsys.exit(3)\n", "mine.py, line 2: SystemExit: 3"),
     "no Python": ("import math\nclass:\n", "mine.py, line 2: SyntaxError: invalid syntax"),
     "empty": (
         "import math\n",
@@ -109,6 +110,37 @@ def test_an_exception_outside_of_a_client_ends_in_a_sentence_after_its_traceback
     said = capsys.readouterr().err
     assert said.startswith("Traceback (most recent call last):")
     assert said.splitlines()[-1] == f"error: plugins: KeyError: 'away' (mine.py, line {line})"
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        ("state", "dict, and not two mappings: the parameters, and metrics"),
+        ("{}, {}", "parameters , and the model has embedding.weight"),
+        ("{name: tensor[:1] for name, tensor in state.items()}, {}", "embedding.weight as float32 of (1, "),
+        ("{name: tensor.astype('f8') for name, tensor in state.items()}, {}", "embedding.weight as float64 of "),
+        ("{name: tensor.tolist() for name, tensor in state.items()}, {}", "embedding.weight as list, and not as"),
+        ("state, {'looked_at': 'all'}", "metric looked_at as str, and not as a number"),
+    ],
+)
+def test_what_an_aggregation_returns_is_checked(
+    returned: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tensors of another shape could be broadcast into the parameters."""
+    source = MIDDLE.replace("    def aggregate", '    secure = "it does not"\n\n    def aggregate')
+    source = source.replace("        return state, {}", f"        return {returned}")
+    assert main([str(write(tmp_path, source, method="fedavg", server={"aggregation": "middle"}))]) == 2
+    assert f"error: aggregation middle: aggregate returned {problem}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", ["[:, :1]", "[:1]", "[:, 0]"])
+def test_probabilities_of_another_shape_are_not_evaluated(rows: str, tmp_path: Path) -> None:
+    source = MINE + (
+        "\n    def probabilities(self, model, batch, inference):\n"
+        f"        return super().probabilities(model, batch, inference){rows}\n"
+    )
+    with pytest.raises(ClientError, match=r"method mine: probabilities has shape \(.*\) for \d+ texts, and not \("):
+        fedtext.run(write(tmp_path, source))
 
 
 @pytest.mark.parametrize(

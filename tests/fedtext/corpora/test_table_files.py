@@ -200,3 +200,9 @@ def test_a_path_is_looked_for_as_it_is_written_and_then_in_the_data(
     )
     assert complaint(f"file://{data}/s.csv") == f"corpus.path: there is nothing at file://{data}/s.csv: correct it"
     assert complaint("https://host/s.csv").startswith("corpus.path: https:// is none of s3, gs, ")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_table_in_utf_16_is_told_how_it_is_converted(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "r.csv").write_bytes("\ufefftext,stars\nfine,10\n".encode(encoding))
+    assert "r.csv, line 1: it is UTF-16: convert the file (iconv -f UTF-16 -t UTF-8)" in complaint(tmp_path / "r.csv")

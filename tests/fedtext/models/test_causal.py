@@ -189,8 +189,16 @@ def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path, ada
     result.save(tmp_path / "model")
     (tmp_path / "gpt2").rename(tmp_path / "elsewhere")
     assert fedtext.Model.load(tmp_path / "model").predict(["the cat"]) == result.model.predict(["the cat"])
-    with pytest.raises(UserError, match="12 positions"):
+    with pytest.raises(UserError, match=r"^'the cat the cat .*': a text has .* 12 positions"):
         result.model.predict(["the cat " * 6])
+
+
+def test_next_byte_pairs_say_whether_a_word_begins(tmp_path: Path) -> None:
+    corpus = {"name": "ptb", "clients": 1, "validation": 0.0, "text": {"bpe": {"size": 270}}}
+    (found,) = run(tmp_path, corpus=corpus, training={"rounds": 1}).model.predict(["the"])
+    words = [word for word, _ in found.words]
+    assert len(set(words)) == len(words)
+    assert any(word.startswith(" ") for word in words), words
 
 
 def test_secrets_are_looked_for_in_a_causal_model(tmp_path: Path) -> None:

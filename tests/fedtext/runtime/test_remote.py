@@ -10,6 +10,7 @@ import boto3
 import pyarrow.fs
 import pytest
 
+from fedtext.api.model import Model
 from fedtext.errors import UserError
 from fedtext.runtime import remote
 from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored
@@ -191,6 +192,15 @@ def test_a_folder_of_a_copy_has_the_files_of_its_origin(store: Store) -> None:
     store.remove("texts/pos/2.txt")
     assert located(store.uri("texts"), [], "corpus.path") == folder
     assert sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.txt")) == names[:2]
+
+
+def test_of_a_folder_that_is_no_model_nothing_is_fetched_to_say_so(store: Store) -> None:
+    """A run has checkpoints beside its model, with the private states of clients."""
+    store.put("trial/model/model.json", b"{}")
+    store.put("trial/checkpoint/clients.states", b"private")
+    with pytest.raises(UserError, match=r"has no model\.json, and .*trial/model has one: give .*trial/model"):
+        Model.load(store.uri("trial"))
+    assert not list(folder_of(store.uri("trial"), "the model").rglob("*.states"))
 
 
 def test_a_copy_is_readable_by_its_owner_alone(store: Store) -> None:
