@@ -77,10 +77,15 @@ def main(words: Sequence[str] | None) -> int:
     return 0
 
 
+def _quoted(word: str) -> str:
+    """Return a word in quotation marks if a blank in it would not be seen."""
+    return word if word == word.strip() else f'"{word}"'
+
+
 def _told(found: "Prediction | NextWords") -> str:
     from fedtext.api.predictions import Prediction
 
     if isinstance(found, Prediction):
         return f"{found.label}  {found.probability:.3f}"
-    words = ", ".join(f"{escaped(word)} {probability:.3f}" for word, probability in found.words)
+    words = ", ".join(f"{_quoted(escaped(word))} {probability:.3f}" for word, probability in found.words)
     return f"next: {words}  perplexity {found.perplexity:.4g}"

@@ -31,9 +31,10 @@ static place longest(const layout *all) {
     return most;
 }
 
+/* The memory of products: `write_scores` copies all keys of a text at once. */
 static place panels(const layout *all) {
-    place tokens = longest(all);
-    return product_memory(tokens > all->width ? tokens : all->width);
+    place scores = DEPTH * whole_vectors(longest(all)), others = product_memory(all->width);
+    return scores > others ? scores : others;
 }
 
 /* The elements of memory that `attend`, with one matrix of weights, and `attend_back`, with three, need. */

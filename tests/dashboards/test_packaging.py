@@ -107,7 +107,10 @@ def test_mlflow_serves_the_model_of_a_run(tmp_path: Path, store: Store) -> None:
                 assert row["probabilities"] == pytest.approx(expected.probabilities, abs=1e-6)
             wrong = requests.post(f"{address}/invocations", json={"dataframe_records": [{"review": "x"}]}, timeout=60)
             assert wrong.status_code == 400
-            assert wrong.json()["message"].startswith("the table needs a column text"), wrong.text
+            assert "text" in wrong.json()["message"]
+            empty = requests.post(f"{address}/invocations", json={"dataframe_records": [{"text": None}]}, timeout=60)
+            assert empty.status_code == 400
+            assert empty.json()["message"].startswith("predict needs texts: number 0 of the list is "), empty.text
         finally:
             os.killpg(server.pid, 15)
             server.wait(60)
