@@ -1,5 +1,6 @@
 """Runs the audits of the clients that are hosted in one place."""
 
+import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -107,13 +108,30 @@ class AuditRunner:
         """
         found, (when, observations) = Evaluated(), self.seen.get(client, (0, []))
         for observed in observations if when == round_ else ():
-            found.add(observed.evaluate(self.layout.views(flat)))
+            one = observed.evaluate(self.layout.views(flat))
+            _check(observed, "metrics", one.metrics, numbers.Real)
+            found.add(one)
         return found
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
         """Return the audits' files about a client's last local update: texts by file name."""
         shared, (_, observations) = self.layout.views(flat), self.seen[client]
-        return {name: text for observed in observations for name, text in observed.report(shared, self.words).items()}
+        texts: dict[str, str] = {}
+        for observed in observations:
+            files = observed.report(shared, self.words)
+            _check(observed, "report", files, str)
+            texts |= files
+        return texts
+
+
+def _check(observed: Observation, hook: str, returned: object, kind: type) -> None:
+    """Check what an observation returned, which may be a plug-in's.
+
+    Raises:
+        ValueError: It is no mapping of names to values of this kind.
+    """
+    if not isinstance(returned, Mapping) or not all(isinstance(value, kind) for value in returned.values()):
+        raise ValueError(f"{type(observed).__name__}: {hook} returned {returned!r:.60}, and not {kind.__name__} by name")
 
 
 def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:

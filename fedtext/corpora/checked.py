@@ -1,6 +1,7 @@
 """Checks of a corpus before it is encoded. Those of plug-ins can be anything."""
 
 from collections import Counter
+from itertools import chain
 
 import numpy as np
 
@@ -17,8 +18,10 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
         config: Keys of the corpus.
 
     Raises:
-        UserError: There are no clients, or one has no train text, the name of another one, or a label of no class.
+        UserError: It is no corpus, there are no clients, a text is none, or one has no train text, the name of another one, or a label of no class.
     """
+    if not isinstance(corpus, RawCorpus):
+        raise UserError(f"corpus {config.name}: read returned {type(corpus).__name__}, and not a RawCorpus")
     if not corpus.clients:
         raise UserError(f"corpus {config.name} has no clients: see whether its files are those that it reads")
     name, count = Counter(client.name for client in corpus.clients).most_common(1)[0]
@@ -29,6 +32,9 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
     for client in corpus.clients:
         if not len(client.train):
             raise UserError(f"corpus {config.name}: client {client.name!r} has no train text: leave the client out")
+        for text in chain(client.train.texts, client.validation.texts, client.test.texts):
+            if not isinstance(text, str):
+                raise UserError(f"corpus {config.name}: client {client.name!r} has {text!r}, which is no text")
         if not config.language:
             _check_labels(client, corpus.classes, config.name)
 

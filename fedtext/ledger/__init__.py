@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fedtext.accounting.distributed import Shares
 from fedtext.accounting.entry import DELTA, Added, Entry, Measured, Sent
 from fedtext.corpora.secrets import KEY as SECRETS
+from fedtext.errors import UserError
 from fedtext.ledger import assumptions, central, distributed, examples, shuffled, vocabulary
 from fedtext.ledger.central import CENTRAL, noise_multiplier
 from fedtext.ledger.outside import outside
@@ -170,6 +171,9 @@ def _chain(uplink: Sequence["Mechanism"], sent: Sent) -> list[Entry]:
     for place, mechanism in enumerate(uplink):
         following = uplink[place + 1] if place + 1 < len(uplink) else None
         stated = [] if following and following.joins(mechanism) else mechanism.guarantee(before[place], sent)
+        if not isinstance(stated, Sequence) or not all(isinstance(entry, Entry) for entry in stated):
+            what = f"{type(stated).__name__}, and not a list of Entry"
+            raise UserError(f"mechanism {mechanism.name}: guarantee returned {what}")
         holds = any(entry.holds for entry in stated)
         if not holds and any(entry.holds for entries in by_name.values() for entry in entries):
             continue

@@ -50,10 +50,6 @@ class Outcome:
             return f"its training loss is {self.loss}; a lower training.optimizer.lr may help"
         if not all(math.isfinite(float(part.sum())) for part in parameters):
             return "its parameters are not finite; a lower training.optimizer.lr may help"
-        weighted = {name for name, weight in self.method.weights.items() if weight}
-        if self.terms and (unknown := sorted(weighted - self.terms.keys())):
-            named = f"{', '.join(unknown)}, which its loss does not return"
-            return f"method {self.method.name}: weights names {named}: it returns {', '.join(self.terms)}"
         return ""
 
 

@@ -12,7 +12,7 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.client.texts import order_of
 from fedtext.client.worker import Worker
 from fedtext.layout import TABLE, Layout
-from fedtext.methods import FedAvg, FedProx
+from fedtext.methods import FedAvg
 from fedtext.methods.base import Phase
 from fedtext.methods.state import Local, State, Tensors
 from fedtext.parameters import initial
@@ -96,25 +96,6 @@ def test_a_client_whose_training_diverges_fails_alone_and_keeps_what_it_had() ->
         assert replies[client].payload.tobytes() == whole[client].payload.tobytes()
     assert set(worker.private) == {0, 1, 2}
     assert np.isnan(worker.private[1][name]).all()
-
-
-class Misspelled(FedProx):
-    """Its weights name a term that its loss does not return."""
-
-    name: Literal["misspelled"] = "misspelled"  # type: ignore[assignment]
-
-    @property
-    def weights(self) -> dict[str, float]:
-        return {"proximity": self.mu}
-
-
-def test_a_weight_that_names_no_term_of_the_loss_fails_the_client() -> None:
-    experiment = tiny.experiment()
-    worker, flat = hosting(experiment.model_copy(update={"method": Misspelled()}))
-    (reply,) = worker.train(flat, 1, [0])
-    assert reply.error == (
-        "method misspelled: weights names proximity, which its loss does not return: it returns ce, proximal"
-    )
 
 
 def test_a_part_of_the_network_that_a_loss_left_in_evaluation_trains_in_the_next_local_update() -> None:

@@ -1,5 +1,6 @@
 """Each problem of a plug-in is reported in one sentence."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,51 @@ class Silent(Attack):
 
     def sned(self, delta, draws):
         return delta
+"""
+AUDIT = """
+from typing import Literal
+
+from fedtext.audits.base import Audit, Observation
+
+
+class Seen(Observation):
+    def metrics(self, shared):
+        return METRICS
+
+    def report(self, shared, words):
+        return REPORT
+
+
+class Looks(Audit):
+    \"\"\"It looks.\"\"\"
+
+    name: Literal["looks"] = "looks"
+    metrics = ("seen",)
+
+    def observe(self, local, words):
+        return Seen()
+"""
+CORPUS = """
+from typing import Literal
+
+import numpy as np
+
+from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.types import RawClient, RawCorpus, Split
+
+
+def raw(text):
+    texts = Split([text, "b"], np.array([0, 1]))
+    return RawCorpus("tales", 2, [RawClient("a", texts, texts)])
+
+
+class Tales(CorpusConfig):
+    \"\"\"Tales.\"\"\"
+
+    name: Literal["tales"] = "tales"
+
+    def read(self, data, seed):
+        return RETURNED
 """
 NETWORK = """
 from typing import Literal
@@ -131,6 +177,39 @@ def test_what_an_aggregation_returns_is_checked(
     source = source.replace("        return state, {}", f"        return {returned}")
     assert main([str(write(tmp_path, source, method="fedavg", server={"aggregation": "middle"}))]) == 2
     assert f"error: aggregation middle: aggregate returned {problem}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("hook", "returned", "problem"),
+    [
+        ("metrics", "{'seen': 'all'}", "Seen: metrics returned {'seen': 'all'}, and not Real by name"),
+        ("metrics", "1.0", "Seen: metrics returned 1.0, and not Real by name"),
+        ("report", "'a page'", "Seen: report returned 'a page', and not str by name"),
+    ],
+)
+def test_what_an_audit_returns_is_checked(hook: str, returned: str, problem: str, tmp_path: Path) -> None:
+    hooks = {"metrics": "{'seen': 1.0}", "report": "{}"} | {hook: returned}
+    source = AUDIT.replace("METRICS", hooks["metrics"]).replace("REPORT", hooks["report"])
+    with pytest.raises((ClientError, ValueError), match=re.escape(problem)):
+        fedtext.run(write(tmp_path, source, method="fedavg", audits=["looks"]))
+
+
+def test_what_a_mechanism_guarantees_is_checked(tmp_path: Path) -> None:
+    source = HALVED + "\n    def guarantee(self, bound, sent):\n        return 'private'\n"
+    with pytest.raises(UserError, match="mechanism halved: guarantee returned str, and not a list of Entry"):
+        fedtext.run(write(tmp_path, source, method="fedavg", uplink=["halved"]))
+
+
+@pytest.mark.parametrize(
+    ("returned", "problem"),
+    [
+        ("None", "corpus tales: read returned NoneType, and not a RawCorpus"),
+        ("raw(3)", "corpus tales: client 'a' has 3, which is no text"),
+    ],
+)
+def test_what_a_corpus_reads_is_checked(returned: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=problem):
+        fedtext.run(write(tmp_path, CORPUS.replace("RETURNED", returned), method="fedavg", corpus="tales"))
 
 
 @pytest.mark.parametrize("rows", ["[:, :1]", "[:1]", "[:, 0]"])
