@@ -47,7 +47,8 @@ class Server:
         try:
             return self._predict(table)
         except UserError as error:
-            raise _passed_on(error) from error
+            refused = _passed_on(error)
+            raise refused from error
 
     def _predict(self, table: "pandas.DataFrame") -> "pandas.DataFrame":
         import pandas

@@ -131,7 +131,8 @@ def _check(observed: Observation, hook: str, returned: object, kind: type) -> No
         ValueError: It is no mapping of names to values of this kind.
     """
     if not isinstance(returned, Mapping) or not all(isinstance(value, kind) for value in returned.values()):
-        raise ValueError(f"{type(observed).__name__}: {hook} returned {returned!r:.60}, and not {kind.__name__} by name")
+        what = f"{hook} returned {repr(returned)[:60]}, and not {kind.__name__} by name"
+        raise ValueError(f"{type(observed).__name__}: {what}")
 
 
 def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:

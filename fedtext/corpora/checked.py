@@ -18,7 +18,8 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
         config: Keys of the corpus.
 
     Raises:
-        UserError: It is no corpus, there are no clients, a text is none, or one has no train text, the name of another one, or a label of no class.
+        UserError: It is no corpus, there are no clients, or one has no train text, something that is no text, the name
+            of another one, or a label of no class.
     """
     if not isinstance(corpus, RawCorpus):
         raise UserError(f"corpus {config.name}: read returned {type(corpus).__name__}, and not a RawCorpus")
