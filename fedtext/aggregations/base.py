@@ -109,3 +109,26 @@ class IndividualAggregation(Aggregation):
         Raises:
             UserError: There are too few updates.
         """
+
+
+def problem_of(returned: object, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return what is wrong with what an aggregation returned, which may be a plug-in's; empty if nothing is.
+
+    Args:
+        returned: What ``IndividualAggregation.aggregate`` returned.
+        shapes: The shapes of the parameters by name.
+    """
+    if not isinstance(returned, tuple) or [isinstance(each, Mapping) for each in returned] != [True, True]:
+        return f"{type(returned).__name__}, and not two mappings: the parameters, and metrics"
+    tensors, metrics = returned
+    if tensors.keys() != shapes.keys():
+        return f"parameters {', '.join(map(str, tensors))}, and the model has {', '.join(shapes)}"
+    for name, shape in shapes.items():
+        found = tensors[name]
+        if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.shape != tuple(shape):
+            form = f"{found.dtype} of {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
+            return f"{name} as {form}, and not as float32 of {tuple(shape)}"
+    for name, value in metrics.items():
+        if not isinstance(value, int | float | np.number):
+            return f"metric {name} as {type(value).__name__}, and not as a number"
+    return ""

@@ -28,7 +28,7 @@ from fedtext.runtime import durable
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.folders import folder_of
-from fedtext.runtime.remote import is_uri
+from fedtext.runtime.remote import is_uri, with_slashes
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
@@ -102,7 +102,7 @@ def run(
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     gpu = device_of(device).type != "cpu"
-    if out is not None and is_uri(str(out).replace(":/", "://").replace(":///", "://")):
+    if out is not None and is_uri(with_slashes(out)):
         raise UserError(
             f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (what "
             f"{spelled('run')} runs is copied to the URI of its key storage)"

@@ -22,11 +22,11 @@
 #else
 #define PLACES(which, apart) TWO(which, 0, apart)
 #endif
-#define STAGE(apart)                                                                           \
-    UNROLL for (int i = 0; i < COUNT; i++)                                            \
-        if (!(i & (apart))) {                                                         \
-            vector one = square[i], two = square[i + (apart)];                        \
-            square[i] = __builtin_shufflevector(one, two, PLACES(LOWER, apart));      \
+#define STAGE(apart)                                                                       \
+    UNROLL for (int i = 0; i < COUNT; i++)                                                 \
+        if (!(i & (apart))) {                                                              \
+            vector one = square[i], two = square[i + (apart)];                             \
+            square[i] = __builtin_shufflevector(one, two, PLACES(LOWER, apart));           \
             square[i + (apart)] = __builtin_shufflevector(one, two, PLACES(UPPER, apart)); \
         }
 

@@ -7,7 +7,6 @@ after it has changed at its origin.
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError, option
 from fedtext.runtime.digests import SUMS, outward, verify
-from fedtext.runtime.remote import Remote, check_path, is_uri
+from fedtext.runtime.remote import Remote, check_path, is_uri, with_slashes
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
@@ -78,8 +77,7 @@ def written_to(name: str | Path) -> Path:
     Raises:
         UserError: It is a URI.
     """
-    typed = re.sub(r"(?<=\w:)/+", "//", str(name), count=1)  # Path("s3://bucket") has lost a slash
-    if is_uri(typed):
+    if is_uri(typed := with_slashes(name)):
         raise UserError(f"{typed} is a URI, and a model is written to a local folder: name one, and copy it there")
     check_path(name, "the folder")
     return Path(name).expanduser()

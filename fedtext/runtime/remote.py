@@ -34,6 +34,11 @@ def is_uri(name: str | Path) -> bool:
     return bool(_URI.match(str(name)))
 
 
+def with_slashes(name: str | Path) -> str:
+    """Return a name that may be a URI with the slash that ``Path("s3://bucket")`` has lost."""
+    return re.sub(r"(?<=\w:)/+", "//", str(name), count=1)
+
+
 def check_path(name: str | Path, what: str) -> None:
     """Refuse a path that is meant as a URI, which would become a folder of that name on this machine.
 

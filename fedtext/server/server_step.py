@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.aggregations import IndividualAggregation
+from fedtext.aggregations.base import problem_of
 from fedtext.canaries.audit import CanaryAudit
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
@@ -95,7 +96,7 @@ class ServerStep:
         weights: list[float] = []
         given = weighed(chain([first], updates), self.summation.weight, weights)
         returned = aggregation.aggregate(self.layout.views(flat_N), given, self.summation.weight)
-        if problem := self._problem(returned):
+        if problem := problem_of(returned, self.layout.shapes):
             raise UserError(f"aggregation {aggregation.name}: aggregate returned {problem}")
         aggregated, metrics = returned
         state_N = self.layout.pack(aggregated)
@@ -104,23 +105,6 @@ class ServerStep:
         if self.experiment.server.optimizer.plain and not self.method_state.steps:
             return state_N, metrics
         return self._moved(flat_N, np.subtract(state_N, flat_N, dtype=np.float64), sum(weights)), metrics
-
-    def _problem(self, returned: object) -> str:
-        """Return what is wrong with what an aggregation returned, which may be a plug-in's; empty if nothing is."""
-        if not isinstance(returned, tuple) or [isinstance(each, Mapping) for each in returned] != [True, True]:
-            return f"{type(returned).__name__}, and not two mappings: the parameters, and metrics"
-        tensors, metrics = returned
-        if tensors.keys() != self.layout.shapes.keys():
-            return f"parameters {', '.join(map(str, tensors))}, and the model has {', '.join(self.layout.shapes)}"
-        for name, shape in self.layout.shapes.items():
-            found = tensors[name]
-            if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.shape != tuple(shape):
-                form = f"{found.dtype} of {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
-                return f"{name} as {form}, and not as float32 of {tuple(shape)}"
-        for name, value in metrics.items():
-            if not isinstance(value, int | float | np.number):
-                return f"metric {name} as {type(value).__name__}, and not as a number"
-        return ""
 
     def _moved(self, flat_N: NDArray[np.float32], change_N: NDArray[np.float64], weight: float) -> NDArray[np.float32]:
         """Return the parameters after the method's part of the step, and the optimizer's."""
