@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import re
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,13 +14,13 @@ import ray
 from ray.exceptions import AuthenticationError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.address import check, named
 from actors.job import job_ships_code
-from fedtext.errors import UserError, option, spelled
+from fedtext.errors import UserError, spelled
 from fedtext.runtime import compiled
 from fedtext.runtime.environment import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parent.parent
-REACH_SECONDS = 10.0
 SHIPPED = ("fedtext", "actors")  # packages for workers; never platform/, which is also a module of Python's library
 # For a Ray started here, and in the cluster files. Objects without references are freed at once, not once a second: the
 # next parameters reuse memory that is mapped already, which makes a round trip to an actor twice as fast.
@@ -58,7 +57,7 @@ def connect(
     """
     if ray.is_initialized():
         return
-    address = address or os.environ.get("RAY_ADDRESS")
+    address = named(address)
     if not address:
         _start(num_cpus, num_gpus, processes)
         return
@@ -68,7 +67,7 @@ def connect(
             "of the cluster, or submit it there with ray job submit"
         )
     _protect_token()
-    _check_address(address)
+    check(address)
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
     if not job_ships_code():
         environment["py_modules"] = [str(ROOT / folder) for folder in SHIPPED]
@@ -155,24 +154,6 @@ def _protect_token() -> None:
     """Make the password of the user's clusters readable by this user alone, as Ray does."""
     with contextlib.suppress(OSError):  # there is none, or it is another user's
         (Path.home() / ".ray" / "auth_token").chmod(0o600)
-
-
-def _check_address(address: str) -> None:
-    """Check that something listens at ``host:port``: Ray would retry for minutes. Other forms of an address pass.
-
-    Raises:
-        UserError: nothing listens there.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"no Ray cluster answers at {address} ({error}): start it (ray start --head), or correct "
-            f"{option('address')} or $RAY_ADDRESS"
-        ) from error
 
 
 def joined() -> bool:

@@ -90,6 +90,11 @@ def option(name: str, value: str = "") -> str:
     return f"{name}={value}" if value else name
 
 
+def place_of_overrides() -> str:
+    """Return where ``key=value`` words were given, for messages: on the command line, or as an argument."""
+    return "command line" if _Caller.on_command_line else "overrides"
+
+
 def called_by(prefix: str) -> None:
     """Let messages name commands in the form in which the user calls them.
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 import torch
 
 from actors import cluster
+from actors.address import named
 from actors.placement import Node, counted, total
 from dashboards import store as mlflow_store
 from dashboards.trial import title
@@ -89,7 +90,7 @@ def _check(store: mlflow_store.Store, experiment: str) -> None:
 def _nodes(place: Cluster) -> Sequence[Node]:
     """Return the resources of the cluster that has an address; else those of a Ray that would be started here, as given
     or as this machine has them."""
-    if place.address or os.environ.get("RAY_ADDRESS"):
+    if named(place.address):
         cluster.connect(place.address, place.num_cpus, place.num_gpus)
         return cluster.nodes()
     cpus = place.num_cpus if place.num_cpus is not None else os.cpu_count() or 1

@@ -7,8 +7,6 @@ Legend: V vocabulary, D embedding.
 """
 
 import json
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from fedtext.models.adapted import FrozenLinear, Joined, LoRALinear
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.checkpointed import settings
 from fedtext.runtime.tensor_files import os_errors
-from fedtext.state.draft import remove_folder
+from fedtext.state.draft import check_others, replacement
 from fedtext.text import pretrained
 from fedtext.text.tokens import BOS, EOS, UNK
 
@@ -58,18 +56,11 @@ def write(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]
     """
     folder = folder.absolute()
     _check_place(folder)
-    draft = folder.with_name(f".{folder.name}-{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
-    with writing(folder, "export"), os_errors():
-        try:
-            draft.mkdir(parents=True)
-            made = language_model(network, experiment, entries)
-            made.save_pretrained(draft)
-            tokenizer(entries, pairs).save_pretrained(draft)
-            _replace(folder, {path.name for path in draft.iterdir()})
-            os.replace(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    with writing(folder, "export"), os_errors(), replacement(folder) as draft:
+        made = language_model(network, experiment, entries)
+        made.save_pretrained(draft)
+        tokenizer(entries, pairs).save_pretrained(draft)
+        check_others(folder, {path.name for path in draft.iterdir()})
 
 
 def _check_place(folder: Path) -> None:
@@ -91,23 +82,6 @@ def _check_place(folder: Path) -> None:
             f"{folder} is there and has something else than a model that was exported before, which would be lost: "
             "name another folder"
         )
-
-
-def _replace(folder: Path, names: set[str]) -> None:
-    """Remove a model that was exported before.
-
-    Args:
-        folder: Its folder, if there is one.
-        names: Names of the files that take its place.
-
-    Raises:
-        UserError: It has other files.
-    """
-    if not folder.exists():
-        return
-    if others := sorted({path.name for path in folder.iterdir()} - names):
-        raise UserError(f"{folder} also has {others[0]}, which would be lost: name another folder")
-    remove_folder(folder)
 
 
 def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]) -> Any:

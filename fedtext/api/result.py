@@ -18,12 +18,10 @@ from fedtext.ledger import FILE, text
 from fedtext.records import RoundRecord
 from fedtext.runtime.folders import written_to
 from fedtext.state import model_folder
-from fedtext.state.model_folder import Trained
+from fedtext.state.model_folder import RECORDS, Trained
 
 if TYPE_CHECKING:
     import pandas
-
-RECORDS = "rows.json"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

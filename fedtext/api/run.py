@@ -10,7 +10,7 @@ from typing import Any
 
 from fedtext.accounting.entry import Entry
 from fedtext.api.disclosed import disclosed
-from fedtext.api.result import RECORDS, Result
+from fedtext.api.result import Result
 from fedtext.client.audit_runner import write_files
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config import files
@@ -35,7 +35,7 @@ from fedtext.server.trained import trained
 from fedtext.state import checkpoint, model_folder
 from fedtext.state.checkpoint import OtherRunError
 from fedtext.state.fingerprint import SCIENCE, fixed_length
-from fedtext.state.model_folder import EXPERIMENT
+from fedtext.state.model_folder import EXPERIMENT, RECORDS
 from fedtext.state.seal import state_key
 from fedtext.training.config import Engine
 

@@ -15,7 +15,7 @@ from fedtext.config.loading import Plugin, find_plugin
 from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.config.yaml_text import lines
-from fedtext.errors import UserError
+from fedtext.errors import UserError, place_of_overrides
 from fedtext.runtime import durable
 from fedtext.schema import classes_of, fields_of, names_of
 
@@ -115,7 +115,7 @@ def validate(
         content: The content of the file, after overrides.
         source: The name of the file in messages.
         path: The file whose lines messages cite.
-        overridden: Dotted keys that the command line has set; messages about them cite the command line.
+        overridden: Dotted keys that overrides have set; messages about them cite the overrides.
 
     Raises:
         UserError: The message has one sentence for each problem, with the key, its place, and the nearest valid key.
@@ -158,11 +158,11 @@ def _where(
     places: Mapping[tuple[str, ...], str],
     words: Collection[tuple[str, ...]],
 ) -> str:
-    """Return where the value of a key was given: on the command line, in a line of the file, or in the file."""
+    """Return where the value of a key was given: in an override, in a line of the file, or in the file."""
     if not keys:  # about several keys: the message begins with one of them
         keys = tuple(re.split(r"[^\w.]", message.removeprefix("Value error, "))[0].split("."))
     if any(keys[: len(word)] == word[: len(keys)] for word in words):
-        return "command line"
+        return place_of_overrides()
     found = (places[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in places)
     return next(found, source)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedtext.config.yaml_text import YAMLTextError, parse
-from fedtext.errors import UserError
+from fedtext.errors import UserError, place_of_overrides
 
 Content = dict[str, Any]
 
@@ -18,7 +18,7 @@ def parse_override(word: str) -> tuple[str, Any]:
     try:
         return key, parse(value)
     except YAMLTextError as error:
-        raise UserError(f"command line: the value of {key}, {value!r}: {error}") from error
+        raise UserError(f"{place_of_overrides()}: the value of {key}, {value!r}: {error}") from error
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

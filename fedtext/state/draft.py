@@ -4,10 +4,12 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
+from fedtext.errors import UserError
 from fedtext.runtime import durable
 from fedtext.state.digests import SUMS, sums
 
@@ -60,6 +62,35 @@ def remove_folder(folder: Path) -> None:
     shutil.rmtree(draft, ignore_errors=True)
     os.replace(folder, draft)
     shutil.rmtree(draft)
+
+
+@contextmanager
+def replacement(folder: Path) -> Iterator[Path]:
+    """Give an empty folder, which takes the place of ``folder`` once the block has ended without an exception.
+
+    Yields:
+        The path of the empty folder, beside ``folder``.
+    """
+    draft = folder.with_name(f".{folder.name}-{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        if folder.exists():
+            remove_folder(folder)
+        os.replace(draft, folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_others(folder: Path, names: Collection[str]) -> None:
+    """Check that a folder that is to be replaced, if there is one, has no files but those of these names.
+
+    Raises:
+        UserError: It has others.
+    """
+    if folder.exists() and (others := sorted({path.name for path in folder.iterdir()}.difference(names))):
+        raise UserError(f"{folder} also has {others[0]}, which would be lost: name another folder")
 
 
 def _digest(content: bytes) -> str:

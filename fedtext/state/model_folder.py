@@ -9,7 +9,6 @@ from a file.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,14 +23,16 @@ from typing_extensions import TypedDict
 
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
+from fedtext.config.loading import FOLDER as PLUGINS
 from fedtext.errors import UserError, writing
+from fedtext.ledger import FILE as LEDGER
 from fedtext.models import adapter_files
 from fedtext.models.adapters import A, B
 from fedtext.models.transformer import TransformerClassifier, blocks
 from fedtext.parameters import build_network
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
-from fedtext.state.draft import remove_folder
+from fedtext.state.draft import check_others, replacement
 from fedtext.state.model_checkpoint import relocated, save_checkpoint
 from fedtext.text import byte_pairs
 from fedtext.text.representation import BPE
@@ -41,6 +42,9 @@ FOLDER = "model"  # its name in the folder of a run
 EXPERIMENT, ABOUT, SHARED, WORDS = "experiment.yaml", "model.json", "model.safetensors", "vocabulary.json"
 TOKENIZER, PAIRS, CLIENTS = "tokenizer", "tokenizer.json", "clients"
 ADAPTER, INITIAL_ADAPTER = "adapter", "initial_adapter"
+RECORDS = "rows.json"  # the history, which a result saves beside the model, as its ledger
+# All that it can have.
+NAMES = (EXPERIMENT, ABOUT, SHARED, WORDS, TOKENIZER, CLIENTS, ADAPTER, INITIAL_ADAPTER, PLUGINS, RECORDS, LEDGER)
 AGAIN = "copy it again, or train the model again"
 State = Mapping[str, NDArray[np.float32]]
 
@@ -125,23 +129,15 @@ def write(trained: Trained, folder: Path) -> None:
     """
     folder = folder.absolute()
     check_place(folder)
-    draft = folder.with_name(f".{folder.name}-{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
-    with writing(folder, "the model"), tensor_files.os_errors():
-        try:
-            _write(trained, draft)
-            if folder.exists():
-                remove_folder(folder)
-            os.replace(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+    with writing(folder, "the model"), tensor_files.os_errors(), replacement(folder) as draft:
+        _write(trained, draft)
 
 
 def check_place(folder: Path) -> None:
     """Check that a model folder can be written without loss: there is none, or one that it replaces.
 
     Raises:
-        UserError: There is a folder with something else, or a file.
+        UserError: There is a folder with something else or with files beside a model, or a file.
     """
     if folder.is_dir() and not (folder / ABOUT).is_file() and any(folder.iterdir()):
         raise UserError(
@@ -149,10 +145,10 @@ def check_place(folder: Path) -> None:
         )
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file, and a model is a folder: name another folder")
+    check_others(folder, NAMES)
 
 
 def _write(trained: Trained, draft: Path) -> None:
-    draft.mkdir(parents=True)
     (draft / EXPERIMENT).write_text(files.resolved(trained.experiment), encoding="utf-8")
     files.keep_plugins(trained.experiment, draft)
     about = {

@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from actors.address import named
 from sweeps.doctor import cluster, machine, software, tracking
 from sweeps.doctor.asked import Asked
 from sweeps.doctor.finding import Finding, exit_status
@@ -27,7 +28,7 @@ def examine(asked: Asked) -> Generator[Finding, None, None]:
     Args:
         asked: What to look at.
     """
-    address = asked.address or os.environ.get("RAY_ADDRESS")
+    address = named(asked.address)
     if not address or software.version_of("ray") is None:
         yield from _examined(asked, None)
         return

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from actors.address import last_started
 from sweeps.doctor.finding import About, Finding, size
 from sweeps.doctor.software import ROOT, version_of
 
 PATIENCE_S = 150.0  # for the whole survey
-CURRENT = "ray_current_cluster"  # Ray's file with the address of the cluster that was started here last
 LITTLE = 1e9  # bytes: less free space on a node is worth a warning
 _about = About("cluster")
 
@@ -64,8 +64,8 @@ def without() -> Finding:
     if version_of("ray") is None:
         remedy = 'sweeps need it: pip install -c constraints.txt -e ".[platform]"; python -m fedtext runs without it'
         return _about.warning("Ray is not installed", remedy)
-    running = Path(os.environ.get("RAY_TMPDIR", "/tmp"), "ray", CURRENT)
-    here = f"; --address auto joins the one at {running.read_text().strip()}" if running.is_file() else ""
+    running = last_started()
+    here = f"; --address auto joins the one at {running}" if running else ""
     return _about.ok(f"none is named: Ray starts on this machine{here}")
 
 

@@ -79,6 +79,11 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path, monkeypatch:
         here.chdir(thesis)
         result.model.save(".")
     assert fedtext.Model.load(thesis).predict(["a plot"]) == result.model.predict(["a plot"])
+    (thesis / "notes.txt").write_text("all of it")
+    for save in nonempty([result.save, result.model.save]):
+        with pytest.raises(fedtext.UserError, match=r"thesis also has notes.txt, which would be lost: name another"):
+            save(thesis)
+    assert (thesis / "notes.txt").read_text() == "all of it"
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "one.tex").write_text("all of it")
     for save in nonempty([result.save, result.model.save]):

@@ -13,7 +13,7 @@ from fedtext.config import files
 from fedtext.config.files import find, load
 from fedtext.config.keys import about
 from fedtext.config.overrides import override, parse_override, parse_overrides
-from fedtext.errors import UserError
+from fedtext.errors import UserError, command_line
 from fedtext.methods import METHODS
 from tests import tiny
 from tune_spaces.cases import cases
@@ -220,10 +220,16 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
 def test_an_error_in_an_override_blames_the_command_line(tmp_path: Path, words: list[str], sentence: str) -> None:
     file = tmp_path / "e.yaml"
     file.write_text(GOOD)
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as caught, command_line():
         load(str(file), words)
     assert sentence in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("word", ["training.rounds=many", "training.rounds={a: 1, a: 2}"])
+def test_in_python_an_error_in_an_override_blames_the_argument(word: str) -> None:
+    with pytest.raises(UserError, match=r"(?m)^overrides: .*training\.rounds"):
+        fedtext.load({"corpus": "demo"}, word)
 
 
 def test_an_error_in_the_file_is_not_blamed_on_the_command_line(tmp_path: Path) -> None:
