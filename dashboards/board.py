@@ -82,6 +82,7 @@ class Board:
     def start(self, case: Case, records: Iterable[RoundRecord] = ()) -> None:
         """Note that a trial starts, or continues after ``records``."""
         standing = self._known(case)
+        standing.name = title(case)  # a member of a population may go on with other values
         standing.state, standing.message = "running", ""
         for record in records:
             standing.add(record)

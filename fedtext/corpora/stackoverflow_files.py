@@ -16,10 +16,10 @@ _DATE, _TOKENS = "creation_date", "tokens"  # features of the published files
 
 
 class Sentence(NamedTuple):
-    """A sentence of a user: its split, its date as a text that sorts, and its words between blanks."""
+    """A sentence of a user: its split, its date as a text or a number that sorts, and its words between blanks."""
 
     split: str
-    date: str
+    date: str | int
     text: str
 
 
@@ -205,12 +205,9 @@ def _rows(path: Path, columns: Columns) -> Iterator[User]:
             for batch in file.iter_batches(columns=wanted):
                 table = pyarrow.Table.from_batches([batch])
                 check_texts(path, columns.text, table[columns.text])
-                if pyarrow.types.is_primitive(kind := table[columns.date].type) and not pyarrow.types.is_temporal(kind):
-                    raise UserError(
-                        f"{path}: column {columns.date!r} must contain times, or texts that sort by time, and its type "
-                        f"is {kind}: convert it"
-                    )
-                found = [table[name].cast(pyarrow.string()).to_pylist() for name in wanted]
+                texts = [columns.user, columns.text, *wanted[3:]]
+                found: list[list[Any]] = [table[name].cast(pyarrow.string()).to_pylist() for name in texts]
+                found.insert(2, _dates(path, columns, table[columns.date]))
                 if any(None in values for values in found):
                     raise UserError(f"{path} has a missing value: drop such rows")
                 for user, text, date, *split in zip(*found, strict=True):
@@ -218,6 +215,25 @@ def _rows(path: Path, columns: Columns) -> Iterator[User]:
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} cannot be read as parquet ({reason}): fetch it again") from error
+
+
+def _dates(path: Path, columns: Columns, column: Any) -> list[Any]:
+    """Return the dates of some rows as numbers, since local times do not sort where clocks are set back, or as texts.
+
+    Raises:
+        UserError: The column has something else.
+    """
+    from pyarrow import int32, int64, string, types
+
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind):
+        return list(column.cast(kind).cast(int32() if kind.bit_width == 32 else int64()).to_pylist())
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)):
+        raise UserError(
+            f"{path}: column {columns.date!r} must contain times, or texts that sort by time, and its type is {kind}: "
+            "convert it"
+        )
+    return list(column.cast(string()).to_pylist())
 
 
 READERS: dict[str, Callable[[Path, Columns], Iterator[User]]] = {

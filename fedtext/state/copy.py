@@ -8,7 +8,7 @@ before the last has as well is copied by the store itself, and never one of the 
 every other checkpoint, and one of the two that are kept is sound.
 
 A request that fails is tried again, a few times. If that fails too the copy stays as it is, and what it lacks is copied
-later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, and ``STATE``.
+later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, ownership.
 
 ``owner.json`` names the process that works on the run. A machine that was believed dead, and still runs, finds another
 owner there at its next copy and stops; what both wrote until then has the same bits.
@@ -24,17 +24,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime import durable
 from fedtext.runtime.remote import Remote
-from fedtext.state import checkpoint, noise_key
+from fedtext.state import checkpoint, noise_key, ownership
 from fedtext.state.digests import listed
 from fedtext.state.outage import Outage
 
 OWNER = "owner.json"  # at the URI
-STATE = ".copy.json"  # in the local folder: the URI, and the owners as which this machine worked on what is there
 _UNIT = re.compile(r"(?:(.*)/)?(round-[0-9]+)/([^/]+)")
 
 
@@ -58,7 +56,7 @@ class Copy:
     @staticmethod
     def of(folder: Path) -> "Copy | None":
         """Return the copy that a local folder is recorded to have; None if it has none."""
-        kept = _kept(folder)
+        kept = ownership.kept(folder)
         return Copy(folder, Remote(kept["uri"], "storage"), kept["token"]) if kept else None
 
     def exists(self, name: str) -> bool:
@@ -68,13 +66,14 @@ class Copy:
     def pull(self) -> None:
         """Bring the local folder up to date, unless this machine was the last one that worked on the run.
 
-        Checkpoints that the copy lacks stay: the results of a round do not depend on who computed it.
+        Checkpoints that the copy lacks stay: the results of a round do not depend on who computed it. Those of a trial
+        that another machine has begun again with another key of secret noise are removed.
 
         Raises:
             UserError: The copy cannot be read, or the local folder has another run.
         """
         self.check_folder()
-        if self._owner() in _tokens(self.folder):
+        if self._owner() in ownership.tokens(self.folder):
             return
         self.record()
         there = _files(self.remote)
@@ -86,9 +85,17 @@ class Copy:
             if found := _UNIT.fullmatch(name):
                 units.setdefault(name.rpartition("/")[0], []).append(found[3])
             elif name != OWNER:
-                (self.remote / name).fetch(self.folder / name, _mode(name))
+                if _is_key(name):
+                    self._remove_rounds_of_another_key(name)
+                (self.remote / name).fetch(self.folder / name, 0o600 if _is_key(name) else 0o666)
         for unit, names in units.items():
             self._fetch_checkpoint(unit, names)
+
+    def _remove_rounds_of_another_key(self, name: str) -> None:
+        file = self.folder / name
+        if file.is_file() and file.read_bytes() != (self.remote / name).read():
+            for round_ in file.parent.glob("round-*"):
+                shutil.rmtree(round_)
 
     def check_folder(self) -> None:
         """Raise UserError if the local folder has another run."""
@@ -104,7 +111,7 @@ class Copy:
 
     def is_taken(self) -> bool:
         """Whether this machine has become the owner since it last brought the local folder up to date."""
-        return bool(_tokens(self.folder))
+        return bool(ownership.tokens(self.folder))
 
     def check_writable(self) -> None:
         """Raise UserError if files cannot be written to the copy."""
@@ -120,7 +127,7 @@ class Copy:
         """
         taken = replace(self, token=secrets.token_hex(16))
         if here := self.folder.is_dir():  # killed at any point, this machine finds one of its own tokens at the copy
-            taken.record(_tokens(self.folder))
+            taken.record(ownership.tokens(self.folder))
         owner = {"token": taken.token, "host": socket.gethostname(), "pid": os.getpid()}
         taken._write(OWNER, json.dumps(owner).encode())
         if here:
@@ -149,11 +156,14 @@ class Copy:
             there = {prefix + name for name in self.outage.request(partial(_files, base))}
             local = set(self._local(part))
             units = sorted({name.rpartition("/")[0] for name in local if _UNIT.fullmatch(name)})
+            plain = {name for name in local if not _UNIT.fullmatch(name)}
+            keys = sorted(filter(_is_key, plain))
+            for name in keys:  # a checkpoint without its key could not be continued
+                self._send(name, name in there)
             for unit in units if checkpoints else ():
                 self._send_checkpoint(unit, there)
                 there.add(f"{unit}/{checkpoint.SUMS}")
-            plain = {name for name in local if not _UNIT.fullmatch(name)}
-            for name in sorted(plain):
+            for name in sorted(plain.difference(keys)):
                 self._send(name, name in there)
             for name in sorted(there - local - {OWNER}):
                 if not _UNIT.fullmatch(name):
@@ -276,26 +286,8 @@ class Copy:
             )
 
     def record(self, before: Iterable[str] = ()) -> None:
-        """Write the URI and the owner to the local folder.
-
-        Args:
-            before: Tokens of this machine that the copy may still name as its owner's.
-        """
-        durable.make_folder(self.folder)
-        kept = {"uri": self.remote.uri, "token": self.token, "before": list(before)}
-        durable.write(self.folder / STATE, json.dumps(kept))
-
-
-def _kept(folder: Path) -> dict[str, Any] | None:
-    """Return the content of ``STATE`` in a local folder; None if it has none."""
-    state = folder / STATE
-    return json.loads(state.read_text(encoding="utf-8")) if state.is_file() else None
-
-
-def _tokens(folder: Path) -> list[str]:
-    """Return the tokens of the owners as which this machine worked on what a local folder has."""
-    kept = _kept(folder) or {"token": ""}
-    return [token for token in (*kept.get("before", ()), kept["token"]) if token]
+        """Write the URI and the owner to the local folder. ``before`` is as in ``ownership.record``."""
+        ownership.record(self.folder, self.remote.uri, self.token, before)
 
 
 def _files(remote: Remote) -> list[str]:
@@ -303,5 +295,6 @@ def _files(remote: Remote) -> list[str]:
     return [name for name in remote.files() if not name.rpartition("/")[2].startswith(".")]
 
 
-def _mode(name: str) -> int:
-    return 0o600 if name.rpartition("/")[2] == noise_key.FILE else 0o666
+def _is_key(name: str) -> bool:
+    """Whether a file has a trial's key of secret noise."""
+    return name.rpartition("/")[2] == noise_key.FILE

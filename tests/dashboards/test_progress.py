@@ -50,6 +50,20 @@ def test_plain_progress_is_single_lines_with_what_matters() -> None:
     assert all(nonempty(character.isprintable() for character in text.replace("\n", "")))
 
 
+def test_a_trial_that_goes_on_with_other_values_is_named_by_these() -> None:
+    """As a member of a population does."""
+    out, case = io.StringIO(), kteps(3, 0.01, 10)
+    with PlainProgress([case], out) as display:
+        display.start(case)
+        display.start(kteps(3, 0.2, 10), rows(4, 10))
+        display.finish(case.id, "finished")
+    assert out.getvalue().splitlines()[:2] == [
+        "03-kteps lambda1=0.01  started  10 rounds",
+        "03-kteps lambda1=0.2  goes on after round 4/10",
+    ]
+    assert "03-kteps lambda1=0.2  finished" in out.getvalue()
+
+
 def test_numbers_are_written_for_people() -> None:
     assert [data_size(n) for n in (0, 532, 12_100_000, 80_000_000, 2.4e12)] == [
         "0 B",

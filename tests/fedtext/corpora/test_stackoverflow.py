@@ -6,6 +6,7 @@ import random
 import re
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,26 @@ def test_an_example_is_read_without_tensorflow() -> None:
             features(raw)
 
 
+def test_times_sort_as_moments_where_clocks_are_set_back(tmp_path: Path) -> None:
+    """In New York an hour comes twice on 1 November 2020: by local time the third half hour would be the second."""
+    first, zone = datetime(2020, 11, 1, 5, 0, tzinfo=UTC), "America/New_York"
+    moments = [first + timedelta(minutes=30 * number) for number in range(4)]
+    for kind in nonempty((pyarrow.timestamp("us", zone), pyarrow.timestamp("s", zone), pyarrow.timestamp("ms"))):
+        table = pyarrow.table(
+            {
+                "client_id": ["a"] * 4,
+                "tokens": [f"word{number}" for number in range(4)],
+                "creation_date": pyarrow.array(moments, kind),
+            }
+        )
+        pyarrow.parquet.write_table(table, tmp_path / "times.parquet")
+        (client,) = read(tmp_path / "times.parquet", test="latest").clients
+        texts = [*client.train.texts, *client.validation.texts, *client.test.texts]
+        assert [word for text in texts for word in text.split() if word.startswith("word")] == [
+            f"word{number}" for number in range(4)
+        ]
+
+
 def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sentences()
     parquet, sqlite = write(tmp_path, "parquet", rows[::-1][:3] + rows), write(tmp_path, "sqlite", rows)
@@ -150,6 +171,10 @@ def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: p
     numbers, columns = tmp_path / "numbers.parquet", {"client_id": ["a"] * 3, "split": ["train"] * 3}
     table = pyarrow.table({**columns, "creation_date": [9, 10, 8], "tokens": ["x"] * 3})
     pyarrow.parquet.write_table(table, numbers)
+    spans = pyarrow.table(
+        {**columns, "tokens": ["x"] * 3, "creation_date": pyarrow.array([9, 10, 8], pyarrow.duration("s"))}
+    )
+    pyarrow.parquet.write_table(spans, tmp_path / "spans.parquet")
     for path, keys, message in (
         (
             tmp_path / "none.sqlite",
@@ -173,6 +198,11 @@ def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: p
             numbers,
             {},
             r"column 'creation_date' must contain times, or texts that sort by time, and its type is int64: convert it",
+        ),
+        (
+            tmp_path / "spans.parquet",
+            {},
+            r"must contain times, or texts that sort by time, and its type is duration\[s\]",
         ),
         (
             tmp_path / "bad.sqlite",

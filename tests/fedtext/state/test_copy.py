@@ -54,6 +54,38 @@ def test_another_machine_continues_from_the_copy(store: Store, tmp_path: Path) -
     assert (kept.remote.uri, kept.token) == (copy.remote.uri, "")
 
 
+def test_rounds_that_were_drawn_with_another_key_are_not_mixed(store: Store, tmp_path: Path) -> None:
+    """The store failed before anything of this machine's was copied, and another one has begun the trial again."""
+    here, there = tmp_path / "a" / "first", tmp_path / "b" / "first"
+    here.mkdir(parents=True)
+    copy_of(store, here).take().push()
+    for folder, word, rounds_ in nonempty(((here, "ours", (9, 10)), (there, "theirs", (4, 5)))):
+        if folder == there:
+            copy_of(store, there).pull()
+        for round_ in rounds_:
+            save(folder, round_)
+        (folder / "00-a" / "checkpoint" / noise_key.FILE).write_text(word)
+    copy_of(store, there).take().push("00-a", checkpoints=True)
+    copy_of(store, here).pull()
+    loaded = Checkpoints(here / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert loaded.round == 5
+    assert (here / "00-a" / "checkpoint" / noise_key.FILE).read_text() == "theirs"
+
+
+def test_a_checkpoint_is_copied_after_its_key(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written, write = list[str](), Remote.write
+    monkeypatch.setattr(Remote, "write", lambda self, data: (written.append(self.shown), write(self, data))[1])
+    save(tmp_path / "a" / "first", 1)
+    (tmp_path / "a" / "first" / "00-a" / "checkpoint" / noise_key.FILE).write_text("secret")
+    copy = copy_of(store, tmp_path / "a" / "first").take()
+    copy.push("00-a", checkpoints=True)
+    names = [Path(shown).name for shown in written]
+    assert names[:2] == [OWNER, noise_key.FILE]
+    assert names.count(noise_key.FILE) == 1
+    assert SUMS in names[2:]
+
+
 def test_a_checkpoint_without_its_list_is_none(store: Store, tmp_path: Path) -> None:
     """So it is where a writer died before the last file, or in the middle of a removal."""
     folder = tmp_path / "a" / "first"
