@@ -5,11 +5,13 @@ import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import IO
 
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
+from fedtext.errors import writing
 from fedtext.state.seal import StateKey
 
 MOST = 1 << 29  # bytes of private tensors that a host keeps in memory
@@ -101,14 +103,16 @@ class PrivateStates(MutableMapping[int, Tensors]):
     def _page_out(self, client: int, tensors: Tensors) -> None:
         if not tensors:
             return
-        if self.file is None:
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115  # it is open as long as this host
-        elif self.end > 2 * self.needed + self.most:
-            self._compact()
         encoded = save(tensors)
         content = self.key.seal(encoded, str(client)) if self.key else encoded
-        self.file.seek(self.end)
-        self.file.write(content)
+        with writing(Path(tempfile.gettempdir()), "private states of clients", "$TMPDIR names it"):
+            if self.file is None:
+                self.file = tempfile.TemporaryFile()  # noqa: SIM115  # it is open as long as this host
+            elif self.end > 2 * self.needed + self.most:
+                self._compact()
+            self.file.seek(self.end)
+            self.file.write(content)
+            self.file.flush()
         self.places[client] = self.end, len(content)
         self.end += len(content)
         self.needed += len(content)
@@ -116,14 +120,14 @@ class PrivateStates(MutableMapping[int, Tensors]):
     def _compact(self) -> None:
         """Write what is still needed into a new file."""
         assert self.file is not None, "or there is nothing to compact"
-        made, end = tempfile.TemporaryFile(), 0  # noqa: SIM115
+        made, places, end = tempfile.TemporaryFile(), dict[int, tuple[int, int]](), 0  # noqa: SIM115
         for client, (start, size) in self.places.items():
             self.file.seek(start)
             made.write(self.file.read(size))
-            self.places[client] = end, size
+            places[client] = end, size
             end += size
         self.file.close()
-        self.file, self.end = made, end
+        self.file, self.places, self.end = made, places, end
 
 
 def _size(tensors: Tensors) -> int:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fedtext.client import private
 from fedtext.client.private import PrivateStates
+from fedtext.errors import UserError
 from tests import tiny
 from tests.loops import nonempty
 from tests.outcomes import final
@@ -75,3 +76,14 @@ def test_a_run_that_pages_its_state_gives_the_same_bits(tmp_path: Path, monkeypa
     assert final(paged) == expected
     assert paged.fleet.worker.private.file is not None
     assert len(paged.fleet.worker.private.recent) == 1
+
+
+def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is a device that is always full."""
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))
+    states = PrivateStates(most=1)
+    states[0] = {"table": np.ones(9)}
+    with pytest.raises(
+        UserError, match=r"^private states of clients: /\S+ cannot be written \(No space left on device\):"
+    ):
+        states[1] = {"table": np.ones(9)}
