@@ -80,7 +80,7 @@ def test_a_run_that_pages_its_state_gives_the_same_bits(tmp_path: Path, monkeypa
 
 def test_a_full_disk_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is a device that is always full."""
-    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))
+    monkeypatch.setattr("tempfile.TemporaryFile", lambda: Path("/dev/full").open("w+b"))  # noqa: SIM115
     states = PrivateStates(most=1)
     states[0] = {"table": np.ones(9)}
     with pytest.raises(
