@@ -18,7 +18,7 @@ from ray.tune.search.basic_variant import BasicVariantGenerator
 from actors.crew import LOST
 from actors.interrupt import interruptible
 from actors.pulse import watching
-from actors.trial import CREDENTIALS, Assignment, Given, serve
+from actors.trial import Assignment, Given, serve
 
 # The records come through our own callback; Tune's loggers would write each of them three more times.
 os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
@@ -34,7 +34,9 @@ with contextlib.suppress(ImportError, AttributeError):
     class_cache.DEFAULT_ENV_VARS.pop("PL_DISABLE_FORK", None)
     # Tune has the credentials of S3 in the runtime environment of its actors, and Ray writes that to its logs. Trials
     # get them with their assignments.
-    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(CREDENTIALS)
+    class_cache.ENV_VARS_TO_PROPAGATE.difference_update(
+        ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN")
+    )
 
 
 # Tune restores a trial only after a RayActorError. Other errors of Ray for a lost process, such as that of its memory

@@ -32,9 +32,6 @@ from fedtext.state.seal import StateKey
 # and then gives up the new trial.
 os.environ.setdefault("TUNE_FUNCTION_THREAD_TIMEOUT_S", "600")
 
-# In the environment of the command: what a trial's server needs to copy the run to a storage on S3.
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN")
-
 
 @dataclass(frozen=True)
 class Assignment:
@@ -49,7 +46,7 @@ class Assignment:
     until: int | None = None  # the round after which the trial pauses; None: it runs to its end
     beats: Path | None = None  # the file by which the driver sees that the server works (pulse.py)
     key: StateKey | None = None  # with which what is saved is encrypted
-    credentials: Mapping[str, str] = field(default_factory=dict, repr=False)  # variables for the store of the copy
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # of the command's environment, for stores
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     """
     given: Given | None = config.get("given")
     assignment: Assignment = ray.get(given.assignment) if given else assignments[config["case"]]
-    os.environ.update(assignment.credentials)
+    os.environ.update(assignment.variables)
     metrics = TrialMetrics(assignment.experiment, config["case"])
     metrics.begin(assignment.experiment.training.rounds)
     try:

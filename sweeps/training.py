@@ -1,6 +1,5 @@
 """The training of a job's trials by Ray Tune. Those whose nodes were lost are planned again."""
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,12 +11,13 @@ from actors import sweep as tune_sweep
 from actors.interrupt import Interrupted
 from actors.placement import Node, counted, room
 from actors.shipment import Shipment, ship
-from actors.trial import CREDENTIALS, Assignment
+from actors.trial import Assignment
 from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.pending import AGAIN_S
 from dashboards.trial import Ended, Outcome, one_line
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from fedtext.runtime.remote import store_variables
 from fedtext.state.checkpoint import history
 from fedtext.state.seal import state_key
 from sweeps.arrange import arranged_again
@@ -165,6 +165,6 @@ class Assignments:
             self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
         folder, until = self.job.folder.case(case.id), self.until.get(case.id)
         plan, copy = self.job.plans[case.id], self.job.folder.copy
-        given = {name: os.environ[name] for name in CREDENTIALS if name in os.environ} if copy else {}
         beats = pulse.file_of(case.id)
-        return Assignment(one, self.shipments[depends], plan, folder, copy, until, beats, state_key(), given)
+        given = one, self.shipments[depends], plan, folder, copy, until, beats, state_key()
+        return Assignment(*given, store_variables())

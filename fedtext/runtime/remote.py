@@ -28,6 +28,15 @@ _CHUNK = 1 << 23  # bytes
 _OPTIONS = {"s3": ("allow_delayed_open", "true"), "gs": ("retry_limit_seconds", "60")}
 _OPTIONS["gcs"] = _OPTIONS["gs"]
 
+# Environment variables by which the libraries of these stores find a store and its credentials: beginnings of names.
+_VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "HADOOP_", "ARROW_LIBHDFS", "KRB5", "CLASSPATH", "JAVA_HOME")
+
+
+def store_variables() -> dict[str, str]:
+    """Return the environment variables by which this process reaches stores, for a process that has another
+    environment. They contain secrets."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+
 
 def is_uri(name: str | Path) -> bool:
     """Whether a name is the URI of a filesystem of pyarrow."""

@@ -1,5 +1,6 @@
 """What a trial does about the copy of its run at a URI."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,9 +10,11 @@ import pytest
 
 from actors import trial as trials
 from actors.patience import HungActorsError
-from actors.trial import Assignment, copied
+from actors.trial import Assignment, copied, serve
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
+from fedtext.runtime.remote import store_variables
+from tests.loops import nonempty
 
 
 class Away:
@@ -41,6 +44,27 @@ def test_a_store_that_fails_for_a_while_ends_no_trial() -> None:
 def test_a_run_that_another_command_has_continued_ends_the_trial() -> None:
     with pytest.raises(OwnershipLostError, match="another command has continued"):
         copied(assignment(Away(OwnershipLostError("another command has continued"))))
+
+
+def test_a_server_reaches_the_store_that_the_command_reaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster a process has the environment of ``ray start``, and not that of the command."""
+    here = {"AWS_ENDPOINT_URL": "http://store:9000", "AWS_PROFILE": "team", "GOOGLE_APPLICATION_CREDENTIALS": "/key"}
+    for name, value in nonempty(here.items()):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "no server needs it")
+    sent = store_variables()
+    assert here.items() <= sent.items()
+    assert "MLFLOW_TRACKING_PASSWORD" not in sent
+    for name in here:
+        monkeypatch.delenv(name)
+    seen = list[str | None]()
+    monkeypatch.setattr(trials, "_serve", lambda *_: seen.extend(os.environ.get(name) for name in here))
+    monkeypatch.setattr(trials, "TrialMetrics", lambda *_: SimpleNamespace(begin=lambda rounds: None, end=lambda: None))
+    case: Any = SimpleNamespace(training=SimpleNamespace(rounds=1), resources=SimpleNamespace(hang_timeout_s=1.0))
+    nothing: Any = None
+    assigned = Assignment(case, nothing, nothing, Path("/runs/first/00-a"), variables=sent)
+    serve({"case": "00-a"}, {"00-a": assigned})
+    assert seen == list(here.values())
 
 
 @pytest.mark.parametrize(("completes", "ends"), [([1, 2, 1, 1], "finished"), ([1, 1, 0], "lost")])
