@@ -16,9 +16,7 @@ owner there at its next copy and stops; what both wrote until then has the same 
 
 import json
 import os
-import re
 import secrets
-import shutil
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -26,14 +24,11 @@ from functools import partial
 from pathlib import Path
 
 from fedtext.errors import OwnershipLostError, UserError
-from fedtext.runtime import durable
 from fedtext.runtime.remote import Remote
-from fedtext.state import checkpoint, noise_key, ownership
+from fedtext.state import checkpoint, ownership
 from fedtext.state.digests import listed
+from fedtext.state.fetching import OWNER, UNIT, fetch, is_key, names_in
 from fedtext.state.outage import Outage
-
-OWNER = "owner.json"  # at the URI
-_UNIT = re.compile(r"(?:(.*)/)?(round-[0-9]+)/([^/]+)")
 
 
 @dataclass(frozen=True)
@@ -76,26 +71,7 @@ class Copy:
         if self._owner() in ownership.tokens(self.folder):
             return
         self.record()
-        there = _files(self.remote)
-        for file in self.folder.glob("*/outcome.json"):
-            if file.relative_to(self.folder).as_posix() not in there:
-                file.unlink()  # its trial has been continued elsewhere
-        units: dict[str, list[str]] = {}
-        for name in there:
-            if found := _UNIT.fullmatch(name):
-                units.setdefault(name.rpartition("/")[0], []).append(found[3])
-            elif name != OWNER:
-                if _is_key(name):
-                    self._remove_rounds_of_another_key(name)
-                (self.remote / name).fetch(self.folder / name, 0o600 if _is_key(name) else 0o666)
-        for unit, names in units.items():
-            self._fetch_checkpoint(unit, names)
-
-    def _remove_rounds_of_another_key(self, name: str) -> None:
-        file = self.folder / name
-        if file.is_file() and file.read_bytes() != (self.remote / name).read():
-            for round_ in file.parent.glob("round-*"):
-                shutil.rmtree(round_)
+        fetch(self.remote, self.folder)
 
     def check_folder(self) -> None:
         """Raise UserError if the local folder has another run."""
@@ -153,11 +129,11 @@ class Copy:
         for part in parts:
             base = self.remote / part if part else self.remote
             prefix = f"{part}/" if part else ""
-            there = {prefix + name for name in self.outage.request(partial(_files, base))}
+            there = {prefix + name for name in self.outage.request(partial(names_in, base))}
             local = set(self._local(part))
-            units = sorted({name.rpartition("/")[0] for name in local if _UNIT.fullmatch(name)})
-            plain = {name for name in local if not _UNIT.fullmatch(name)}
-            keys = sorted(filter(_is_key, plain))
+            units = sorted({name.rpartition("/")[0] for name in local if UNIT.fullmatch(name)})
+            plain = {name for name in local if not UNIT.fullmatch(name)}
+            keys = sorted(filter(is_key, plain))
             for name in keys:  # a checkpoint without its key could not be continued
                 self._send(name, name in there)
             for unit in units if checkpoints else ():
@@ -166,7 +142,7 @@ class Copy:
             for name in sorted(plain.difference(keys)):
                 self._send(name, name in there)
             for name in sorted(there - local - {OWNER}):
-                if not _UNIT.fullmatch(name):
+                if not UNIT.fullmatch(name):
                     self._remove(name)
             if checkpoints and units:
                 self._remove_checkpoints(units, there)
@@ -242,7 +218,7 @@ class Copy:
 
     def _remove_checkpoints(self, units: list[str], there: Iterable[str]) -> None:
         """Remove those that are no longer here, each after its list."""
-        for unit in sorted({name.rpartition("/")[0] for name in there if _UNIT.fullmatch(name)} - set(units)):
+        for unit in sorted({name.rpartition("/")[0] for name in there if UNIT.fullmatch(name)} - set(units)):
             self._remove(f"{unit}/{checkpoint.SUMS}")
             self.outage.request((self.remote / unit).remove_folder)
 
@@ -251,22 +227,6 @@ class Copy:
 
     def _remove(self, name: str) -> None:
         self.outage.request((self.remote / name).remove)
-
-    def _fetch_checkpoint(self, unit: str, names: list[str]) -> None:
-        target = self.folder / unit
-        content = (self.remote / f"{unit}/{checkpoint.SUMS}").read()
-        kept = target / checkpoint.SUMS
-        if content is None or (kept.is_file() and kept.read_bytes() == content):
-            return
-        draft = target.with_name(f".draft-{target.name}-{os.getpid()}")
-        shutil.rmtree(draft, ignore_errors=True)
-        durable.make_folder(target.parent)
-        draft.mkdir(mode=0o700)
-        for name in names:
-            (self.remote / f"{unit}/{name}").fetch(draft / name, 0o600)
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(draft, target)
-        durable.sync(target.parent)
 
     def _owner(self) -> str:
         content = (self.remote / OWNER).read()
@@ -288,13 +248,3 @@ class Copy:
     def record(self, before: Iterable[str] = ()) -> None:
         """Write the URI and the owner to the local folder. ``before`` is as in ``ownership.record``."""
         ownership.record(self.folder, self.remote.uri, self.token, before)
-
-
-def _files(remote: Remote) -> list[str]:
-    """Return the names of the files in a part of the copy, without drafts."""
-    return [name for name in remote.files() if not name.rpartition("/")[2].startswith(".")]
-
-
-def _is_key(name: str) -> bool:
-    """Whether a file has a trial's key of secret noise."""
-    return name.rpartition("/")[2] == noise_key.FILE

@@ -11,7 +11,8 @@ from fedtext.records import RoundRecord
 from fedtext.runtime.remote import Remote
 from fedtext.state import noise_key
 from fedtext.state.checkpoint import SUMS, Checkpoints
-from fedtext.state.copy import OWNER, Copy
+from fedtext.state.copy import Copy
+from fedtext.state.fetching import OWNER
 from tests.fedtext.state.copied import copy_of, rounds, save
 from tests.loops import nonempty
 from tests.stores import SECRET, Store
@@ -84,6 +85,30 @@ def test_a_checkpoint_is_copied_after_its_key(store: Store, tmp_path: Path, monk
     assert names[:2] == [OWNER, noise_key.FILE]
     assert names.count(noise_key.FILE) == 1
     assert SUMS in names[2:]
+
+
+def test_a_run_is_read_while_its_owner_works_on_it(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner removes the older checkpoint while it is being read: there is a newer one then."""
+    here, there, get, rounds_left = tmp_path / "a" / "first", tmp_path / "b" / "first", Remote.fetch, [3, 4]
+    save(here, 1)
+    save(here, 2)
+    copy = copy_of(store, here).take()
+    copy.push("00-a", checkpoints=True)
+
+    def fetch(self: Remote, target: Path, mode: int = 0o666) -> None:
+        get(self, target, mode)
+        if self.parent.name.startswith("round-") and rounds_left:
+            save(here, rounds_left.pop(0))
+            copy.push("00-a", checkpoints=True)
+
+    monkeypatch.setattr(Remote, "fetch", fetch)
+    copy_of(store, there).pull()
+    loaded = Checkpoints(there / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert loaded.round == 4
+    assert not list(there.rglob(".draft*"))
 
 
 def test_a_checkpoint_without_its_list_is_none(store: Store, tmp_path: Path) -> None:

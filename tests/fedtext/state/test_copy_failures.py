@@ -10,7 +10,7 @@ from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime.remote import Remote
 from fedtext.state import outage
 from fedtext.state.checkpoint import SUMS, Checkpoints
-from fedtext.state.copy import OWNER
+from fedtext.state.fetching import OWNER
 from tests.fedtext.state.copied import copy_of, rounds, save
 from tests.stores import Store
 

@@ -1,0 +1,100 @@
+"""A run's folder from its copy at a URI, which another machine may be changing meanwhile (copy.py)."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedtext.errors import UserError
+from fedtext.runtime import durable
+from fedtext.runtime.remote import Remote
+from fedtext.state import checkpoint, noise_key
+
+OWNER = "owner.json"  # at the URI
+UNIT = re.compile(r"(?:(.*)/)?(round-[0-9]+)/([^/]+)")  # a file of a checkpoint
+LOOKS = 10  # at a copy that its owner changes meanwhile
+
+
+def fetch(remote: Remote, folder: Path) -> None:
+    """Fetch what the copy has, and remove the outcomes of trials that have been continued elsewhere.
+
+    Args:
+        remote: Where the copy is.
+        folder: The local folder of the run.
+
+    Raises:
+        UserError: The copy cannot be read.
+    """
+    for _ in range(LOOKS):
+        if _fetched(remote, folder, names_in(remote)):
+            return
+    raise UserError(f"storage: {remote} changes faster than it can be read: try again")
+
+
+def names_in(remote: Remote) -> list[str]:
+    """Return the names of the files in a part of the copy, without drafts."""
+    return [name for name in remote.files() if not name.rpartition("/")[2].startswith(".")]
+
+
+def is_key(name: str) -> bool:
+    """Whether a file has a trial's key of secret noise."""
+    return name.rpartition("/")[2] == noise_key.FILE
+
+
+def _fetched(remote: Remote, folder: Path, there: Sequence[str]) -> bool:
+    """Fetch the files of these names. Returns False if the owner has removed some of them meanwhile."""
+    for file in folder.glob("*/outcome.json"):
+        if file.relative_to(folder).as_posix() not in there:
+            file.unlink()
+    units, whole = dict[str, list[str]](), True
+    for name in there:
+        if found := UNIT.fullmatch(name):
+            units.setdefault(name.rpartition("/")[0], []).append(found[3])
+        elif name != OWNER:
+            if is_key(name):
+                _remove_rounds_of_another_key(remote / name, folder / name)
+            whole &= _fetch(remote / name, folder / name, 0o600 if is_key(name) else 0o666)
+    for unit, names in units.items():
+        if checkpoint.SUMS in names:  # else it is not complete
+            whole &= _fetch_checkpoint(remote / unit, folder / unit, names)
+    return whole
+
+
+def _fetch(source: Remote, target: Path, mode: int) -> bool:
+    """Fetch a file. Returns False if there is none any more."""
+    try:
+        source.fetch(target, mode)
+    except UserError:
+        if source.info() is not None:
+            raise
+        return False
+    return True
+
+
+def _fetch_checkpoint(source: Remote, target: Path, names: Sequence[str]) -> bool:
+    """Fetch the files of a checkpoint. Returns False if it has been removed or replaced meanwhile."""
+    content, kept = (source / checkpoint.SUMS).read(), target / checkpoint.SUMS
+    if content is not None and kept.is_file() and kept.read_bytes() == content:
+        return True
+    draft = target.with_name(f".draft-{target.name}-{os.getpid()}")
+    shutil.rmtree(draft, ignore_errors=True)
+    durable.make_folder(target.parent)
+    draft.mkdir(mode=0o700)
+    try:
+        whole = all(_fetch(source / name, draft / name, 0o600) for name in names)
+        if whole and (source / checkpoint.SUMS).read() == content:
+            shutil.rmtree(target, ignore_errors=True)
+            os.replace(draft, target)
+            durable.sync(target.parent)
+            return True
+        return False
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove_rounds_of_another_key(source: Remote, key: Path) -> None:
+    """Remove the checkpoints of a trial if the copy has another key of it than the local folder."""
+    if key.is_file() and key.read_bytes() != source.read():
+        for round_ in key.parent.glob("round-*"):
+            shutil.rmtree(round_)
