@@ -21,8 +21,8 @@ from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
 
 SLOW = 2.0  # a straggler takes longer than this many times the median of its round
-# A counter's series has to exist before its first event, or Prometheus does not see that event as an increase. Ray
-# refuses to add 0; this vanishes in any sum with a number.
+# A counter begins with this, so that panels show 0 before its first event: Ray refuses to add 0, and this vanishes in
+# any sum with a number.
 NOTHING = 1e-300
 AGAIN_S = 5.0  # seconds between two times that the gauges are set: Ray drops those of two of its reports before
 
