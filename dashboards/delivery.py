@@ -15,6 +15,7 @@ from dashboards.store import Store, cause
 from dashboards.trial import one_line
 
 RETRY_SECONDS = 60.0  # between two attempts: each one waits for a server that does not answer
+SILENCE_SECONDS = 10.0  # an attempt that fails after more than this has waited for a store that does not answer
 UNDELIVERED = (MlflowException, SQLAlchemyError, requests.RequestException)
 
 
@@ -37,7 +38,7 @@ class Delivery:
         self.experiment_id: str | None = None
         self._page = page
         self._client: MlflowClient | None = None
-        self._retry_at = 0.0
+        self._retry_at = self._files_retry_at = 0.0
         self._told = self._told_anew = False
 
     def send(self, mirrors: Sequence[Mirror], parent: Mirror | None, changed: Mirror | None, final: bool) -> None:
@@ -59,7 +60,7 @@ class Delivery:
             mirrors: All runs, the parent first.
             parent: The parent run, if there is one.
         """
-        self._retry_at = 0.0
+        self._retry_at = self._files_retry_at = 0.0
         for mirror in mirrors:
             mirror.retry_at = mirror.files_retry_at = 0.0
         for mirror in mirrors:
@@ -124,12 +125,15 @@ class Delivery:
     def _send_files(self, mirror: Mirror, final: bool) -> bool:
         if not (self._client and mirror.run_id and mirror.owes_files(final)):
             return False
-        if time.monotonic() < max(self._retry_at, mirror.files_retry_at):
+        began = time.monotonic()
+        if began < max(self._retry_at, self._files_retry_at, mirror.files_retry_at):
             return False
         try:
             mirror.deliver_files(self._client, final)
         except Exception as error:  # of whatever library reaches the files' store, as botocore's: records come first
             mirror.files_retry_at = time.monotonic() + self.retry_seconds
+            if time.monotonic() - began > SILENCE_SECONDS:  # do not wait for it again for each of the other runs
+                self._files_retry_at = mirror.files_retry_at
             self.tell(error)
         return True
 

@@ -6,6 +6,8 @@ import pytest
 
 from dashboards import mirror_files
 from dashboards import store as stores
+from dashboards.delivery import SILENCE_SECONDS
+from dashboards.mirror import Mirror
 from dashboards.store import Store
 from dashboards.tracking import Tracker
 from tests.loops import nonempty
@@ -129,3 +131,30 @@ def test_a_store_of_files_that_cannot_be_reached_keeps_no_record_back(
     assert any("MLflow" in line and "lacks 0 rounds of 2 runs" in line for line in told), told
     assert steps(bucket.client(), run_id(folder / case.id), "loss") == [1, 2]
     assert bucket.client().get_run(run_id(folder / case.id)).info.status == "FINISHED"
+
+
+def test_a_store_of_files_that_does_not_answer_is_waited_for_once(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And once more at the end: botocore waits for a minute."""
+    now, waited = [1000.0], list[str]()
+
+    def hang(self: Mirror, client: object, final: bool) -> None:
+        waited.append(self.folder.name)
+        now[0] += SILENCE_SECONDS + 1
+        raise RuntimeError("read timeout")
+
+    monkeypatch.setattr("dashboards.delivery.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(Mirror, "deliver_files", hang)
+    cases, folder = [kteps(1, 0.01), kteps(2, 0.1), kteps(3, 0.2)], tmp_path / "run"
+    tracker = Tracker(store, folder, experiment(), sweep=True)
+    tracker.open()
+    for case in cases:
+        tracker.open_trial(case)
+        tracker.deliver(case.id, rows(2))
+        tracker.close_trial(case.id, "FINISHED")
+    assert len(waited) == 1
+    tracker.close()
+    assert len(waited) == 2
+    for case in nonempty(cases):
+        assert steps(store.client(), run_id(folder / case.id), "loss") == [1, 2]
