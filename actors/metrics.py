@@ -1,4 +1,5 @@
-"""Metrics of a trial's progress for Prometheus, written through ``ray.util.metrics`` where a round ends.
+"""Metrics of a trial's progress for Prometheus, written through ``ray.util.metrics`` where a round ends, and by the
+command where a trial's server has died.
 
 Ray's agent on each node exports them as ``ray_<name>`` (a counter as ``ray_<name>_total``). Tags are names alone:
 of the experiment, its method and the trial, never a text, a value of a key or a secret. Counters stay in an agent until
@@ -71,7 +72,7 @@ COUNTERS = (
     _counter("bytes_down", "bytes that clients received"),
     _counter("stragglers", f"local updates that took more than {SLOW:g} times the median of their round"),
     _counter("late_updates", "local updates that had not returned in time (resources.hang_timeout_s, round_timeout_s)"),
-    _counter("retries", "returns to the last checkpoint after a client actor was lost"),
+    _counter("retries", "returns to the last checkpoint after a client actor or the server was lost"),
     _counter("trials_failed", "trials that ended with an error"),
 )
 GAUGES = (

@@ -171,7 +171,8 @@ def _keep(federation: Federation, assignment: Assignment) -> None:
     for record in history[-1:]:
         write_files(record, assignment.folder)
     if len(history) == experiment.training.rounds and experiment.save.model != "none":
-        model_folder.write(trained(federation, assignment.shipment.header), assignment.folder / model_folder.FOLDER)
+        folder = assignment.folder / model_folder.FOLDER  # MLflow's files may be in it, of an earlier end
+        model_folder.write(trained(federation, assignment.shipment.header), folder, own=True)
 
 
 def copied(assignment: Assignment) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
+from actors.metrics import TrialMetrics
 from actors.waiting import Use
-from dashboards.failure import failure_of, raised
+from dashboards.failure import failure_of, raised, server_died
 from dashboards.losses import Losses
 from dashboards.pending import Pending
 from dashboards.progress import Progress
@@ -259,6 +260,7 @@ class TrialCallback(Callback):
     @_never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._losses.add(trial.config["case"], f"since it lost its server ({raised(trial)})")
+        self._count(trial.config["case"], retries=1)
 
     @_never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -268,8 +270,14 @@ class TrialCallback(Callback):
             return
         if case_id not in self._records:  # it never started, and is recorded in MLflow all the same
             self._open(self.cases[case_id])
+        if server_died(trial):
+            self._count(case_id, trials_failed=1)
         error = self._errors.get(case_id) or (failure_of(trial), False)
         self._end(case_id, Outcome("failed", self._records.get(case_id, ()), *error))
+
+    def _count(self, case_id: str, **amounts: float) -> None:
+        """Export counts of a trial whose server has died: others are exported by the server."""
+        TrialMetrics(self.cases[case_id].experiment, case_id).add(**amounts)
 
     def _warn_of_gpus(self, case_id: str, unused: str) -> None:
         """Print, once for a trial, that GPUs are reserved and not used."""

@@ -24,6 +24,7 @@ class Delivery:
 
     Attributes:
         experiment_id: Id of the MLflow experiment; None until MLflow has been reached.
+        told: Whether a failure has been told, and others are not.
     """
 
     def __init__(self, store: Store, page: Page, retry_seconds: float) -> None:
@@ -39,7 +40,7 @@ class Delivery:
         self._page = page
         self._client: MlflowClient | None = None
         self._retry_at = self._files_retry_at = 0.0
-        self._told = self._told_anew = False
+        self.told = self._told_anew = False
 
     def send(self, mirrors: Sequence[Mirror], parent: Mirror | None, changed: Mirror | None, final: bool) -> None:
         """Deliver what any run lacks.
@@ -77,12 +78,12 @@ class Delivery:
 
     def tell(self, error: Exception) -> None:
         """Print once that MLflow did not take something."""
-        if not self._told:
+        if not self.told:
             say(
                 f"MLflow at {self.store.shown} did not take what was sent: {cause(error)}; training goes on, and "
                 "everything is kept and delivered later"
             )
-        self._told = True
+        self.told = True
 
     def _tell_anew(self, mirror: Mirror) -> None:
         """Print once that runs are recorded anew, and where they were before."""

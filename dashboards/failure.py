@@ -36,3 +36,8 @@ def raised(trial: Trial) -> Exception | None:
     except Exception:  # the class of the exception decides what loading raises; without an outcome a search would wait
         return None
     return error if isinstance(error, Exception) else None
+
+
+def server_died(trial: Trial) -> bool:
+    """Whether a trial failed since the process of its server died, which then could count nothing."""
+    return isinstance(raised(trial), ray.exceptions.RayActorError)

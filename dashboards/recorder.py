@@ -71,4 +71,11 @@ class Recorder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.begin()
-        self._thread.shutdown()
+        try:
+            self._thread.shutdown()
+        except KeyboardInterrupt:  # what is left is delivered when the run is continued
+            self._lost = True
+            if self._tracker:
+                self._tracker.say_nothing()
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            raise

@@ -217,6 +217,10 @@ class Tracker:
             self._monitor.finish()
             self._monitor = None
 
+    def say_nothing(self) -> None:
+        """Tell no failure of delivery any more: the process ends, and with it the connections."""
+        self._delivery.told = True
+
     def log_files(self, paths: Iterable[Path], folder: str) -> None:
         """Upload files to a folder of the parent run's artifacts. While MLflow is away they are not uploaded, and a
         message is printed."""

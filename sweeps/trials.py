@@ -67,10 +67,13 @@ class Ended:
 
 def run(job: Job) -> Ended:
     """Run the trials that have not ended yet, record them and display their progress."""
-    with recorder(job) as recording:
-        outcomes, interrupted = train(job, recording)
-        report = _reported(job, outcomes, recording) if job.sweep else None
-        page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
+    try:
+        with recorder(job) as recording:
+            outcomes, interrupted = train(job, recording)
+            report = _reported(job, outcomes, recording) if job.sweep else None
+            page = recording.call(lambda tracker: tracker.charts_path() if job.sweep else None, unrecorded)
+    except KeyboardInterrupt as stopped:  # a second Ctrl-C, or one between two trials
+        raise KeyboardInterrupt(str(stopped) or f"{job.folder.again} continues it") from None
     return Ended(outcomes, page.result(), report, interrupted)
 
 

@@ -121,14 +121,20 @@ class Trained:
         return said
 
 
-def write(trained: Trained, folder: Path) -> None:
+def write(trained: Trained, folder: Path, own: bool = False) -> None:
     """Write a model folder. An existing one is replaced.
+
+    Args:
+        trained: The model.
+        folder: The folder.
+        own: Whether it is the folder of a run, in which files beside the model were made from it: they go with it.
 
     Raises:
         UserError: It cannot be written, or is a folder with something else. An existing folder is left unchanged.
     """
     folder = folder.absolute()
-    check_place(folder)
+    if not own:
+        check_place(folder)
     with writing(folder, "the model"), tensor_files.os_errors(), replacement(folder) as draft:
         _write(trained, draft)
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from actors.trial import Assignment, copied, serve
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.runtime.remote import store_variables
+from tests import tiny
 from tests.loops import nonempty
 
 
@@ -91,3 +92,17 @@ def test_restarts_count_from_the_last_completed_round(
     lost = "its client actors were lost 2 times in a row (more than resources.max_restarts), the last time because: "
     assert errors == ([f"{lost}late"] if ends == "lost" else [])
     assert sum(bool(each.get("lost")) for each in told) == sum(1 for more in completes[1:] if more)
+
+
+def test_a_trial_that_ends_again_replaces_the_model_that_mlflow_has_packaged(tmp_path: Path) -> None:
+    """As one does that goes on to more rounds, or whose server died after the last one."""
+    made, nothing = tiny.experiment("fedavg", training=tiny.TRAINING | {"rounds": 1}), cast(Any, None)
+    federation = tiny.federation(made)
+    list(federation.run())
+    shipped: Any = SimpleNamespace(header=tiny.TWO.header(False))
+    assigned = Assignment(made, shipped, nothing, tmp_path)
+    trials._keep(federation, assigned)
+    (tmp_path / "model" / "MLmodel").write_text("of the earlier end")
+    trials._keep(federation, assigned)
+    assert (tmp_path / "model" / "model.json").is_file()
+    assert not (tmp_path / "model" / "MLmodel").exists(), "it is packaged again"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -54,6 +54,35 @@ def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
         callback.on_trial_result(0, [], trial, {"record": RoundRecord(1, 0.0, {})})
         assert began.wait(60)
     assert made.words == ["before 0", "case 1"]
+
+
+def test_a_second_ctrl_c_waits_for_nothing_and_tells_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told, busy, over = Told(), list[str](), Event(), Event()
+    made.say_nothing = lambda: told.append("nothing more")  # type: ignore[attr-defined]
+
+    def work(tracker: Any) -> None:
+        busy.set()
+        over.wait(60)
+
+    recorder = Recorder(lambda: cast(Any, made), hold=0)
+    shutdown = recorder._thread.shutdown
+
+    def interrupted(wait: bool = True, **named: Any) -> None:
+        if wait:
+            raise KeyboardInterrupt
+        shutdown(wait, **named)
+
+    monkeypatch.setattr(recorder._thread, "shutdown", interrupted)
+    recorder.call(work, never)
+    assert busy.wait(60)
+    later = recorder.call(lambda tracker: tracker.deliver("late", [RoundRecord(1, 0.0, {})]), never)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.__exit__(None, None, None)
+    assert told == ["nothing more"]
+    assert later.cancelled()
+    over.set()
+    shutdown()
+    assert made.words == []
 
 
 def test_it_does_not_wait_for_a_long_round() -> None:

@@ -9,7 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
+from ray import cloudpickle
 
+from actors.metrics import TrialMetrics
 from dashboards.callback import TrialCallback
 from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
@@ -109,3 +112,26 @@ def test_a_failure_whose_exception_cannot_be_loaded_has_an_outcome(tmp_path: Pat
     callback.lost = None
     callback.on_trial_error(0, [], trial)
     assert callback.outcomes == {case.id: Outcome("failed", (), "its process ended without saying why")}
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (ray.exceptions.ActorDiedError(), {"trials_failed": 1}),
+        (ValueError("raised by the server, which counts it"), {}),
+    ],
+)
+def test_a_trial_whose_server_died_is_counted_here(
+    error: Exception, counted: dict[str, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, pickled, found = kteps(1, 0.01), tmp_path / "error.pkl", dict[str, float]()
+    pickled.write_bytes(cloudpickle.dumps(error))
+    monkeypatch.setattr(TrialMetrics, "add", lambda self, **amounts: found.update(amounts))
+    trial: Any = SimpleNamespace(config={"case": case.id}, pickled_error_file=str(pickled))
+    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
+    callback = TrialCallback([case], nothing, PlainProgress([case], io.StringIO()), lambda case_id: [])
+    callback.lost = None
+    callback.on_trial_error(0, [], trial)
+    assert found == counted
+    callback.on_trial_recover(0, [], trial)
+    assert found == counted | {"retries": 1}
