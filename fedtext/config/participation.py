@@ -102,7 +102,7 @@ class Participation(Strict):
         1,
         ge=1,
         description="least number of clients whose updates a round needs; a round with fewer is repeated with another "
-        "sample, and after three attempts the run fails",
+        "sample, and after three attempts the run fails; with 1 a round that nobody begins (dropout) counts",
     )
 
     @model_validator(mode="after")
@@ -169,7 +169,11 @@ class Participation(Strict):
         expected one, rounded, of a Poisson sample, or 1 if that is smaller."""
         if self.sampling == "poisson":
             return max(1, round(clients * self.fraction))
-        return min(clients, math.ceil(self.over_selection * self.largest(clients)))
+        return min(clients, self.over_selected(self.largest(clients)))
+
+    def over_selected(self, needed: int) -> int:
+        """Return the number of clients that are sampled for a round that needs so many."""
+        return math.ceil(round(self.over_selection * needed, 9))  # 1.1 * 50 is more than 55 in floating point
 
     def expected(self, clients: int) -> float:
         """Return the expected number of clients of a round, without those that drop out.

@@ -28,7 +28,8 @@ class Comment(NamedTuple):
 def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment]:
     """Read the comments of a file in their order.
 
-    Deleted comments, comments of deleted accounts, and comments of blanks and full stops alone are left out.
+    Deleted comments, comments of deleted accounts or without an author, and comments of blanks and full stops alone are
+    left out.
 
     Args:
         path: The file; its ending is one of ``SUFFIXES``.
@@ -47,6 +48,8 @@ def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment
                 )
         user = "" if author is None else row[author]
         if row[body] is None or user is None or str(user).strip() in DELETED:
+            continue
+        if author is not None and not str(user).strip():  # a .csv has no other form of a missing one
             continue
         text = html.unescape(_text(row[body], body, f"{path}, row {number}"))  # reddit's own dumps have &gt; and &amp;
         if text.strip() not in DELETED and text.translate(_BLANKS).strip():
@@ -82,7 +85,13 @@ def _rows(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
             yield from _objects(path, json.loads(start + "".join(lines)))
         else:
             yield from _objects(path, (json.loads(line) for line in chain([start], lines) if line.strip()))
-    except (json.JSONDecodeError, csv.Error) as error:
+    except UserError:
+        raise
+    except (
+        ValueError,
+        RecursionError,
+        csv.Error,
+    ) as error:  # JSON that is too deep, or has too long numbers, too
         raise UserError(f"{path} cannot be read as {path.suffix[1:]} ({error}): repair or fetch it again") from error
 
 

@@ -79,9 +79,13 @@ def _sqlite(path: Path, columns: Columns) -> Iterator[User]:
         database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         try:
             found = database.execute(f"{rows} ORDER BY client_id, rowid", (TRAIN, TEST))
+            seen = set[str]()
             for name, examples in groupby(found, key=itemgetter(0)):
                 if not isinstance(name, str | int):
                     raise UserError(f"{path} has an example whose client_id is {name!r}, and no text: fetch it again")
+                if str(name) in seen:
+                    raise UserError(f"{path} has the client_id {name!r} as a number and as a text: store texts")
+                seen.add(str(name))
                 yield User(str(name), [_sentence(features(raw), split, path, name) for _, split, raw in examples])
         finally:
             database.close()
@@ -206,15 +210,27 @@ def _rows(path: Path, columns: Columns) -> Iterator[User]:
                 table = pyarrow.Table.from_batches([batch])
                 check_texts(path, columns.text, table[columns.text])
                 texts = [columns.user, columns.text, *wanted[3:]]
-                found: list[list[Any]] = [table[name].cast(pyarrow.string()).to_pylist() for name in texts]
+                found = [_texts(path, name, table[name]) for name in texts]
                 found.insert(2, _dates(path, columns, table[columns.date]))
-                if any(None in values for values in found):
-                    raise UserError(f"{path} has a missing value: drop such rows")
+                for name, values in zip(wanted, found, strict=True):
+                    if None in values:
+                        raise UserError(f"{path}: column {name!r} has a missing value: drop such rows")
                 for user, text, date, *split in zip(*found, strict=True):
                     yield User(user, [Sentence(split[0] if split else TRAIN, date, text)])
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} cannot be read as parquet ({reason}): fetch it again") from error
+
+
+def _texts(path: Path, name: str, column: Any) -> list[Any]:
+    """Return a column as texts. Raises UserError if its values have none."""
+    import pyarrow
+
+    try:
+        return list(column.cast(pyarrow.string()).to_pylist())
+    except pyarrow.ArrowException as error:
+        reason = str(error).partition(" using ")[0]
+        raise UserError(f"{path}: column {name!r} cannot be read as text ({reason}): convert it") from error
 
 
 def _dates(path: Path, columns: Columns, column: Any) -> list[Any]:

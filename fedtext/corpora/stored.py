@@ -172,7 +172,9 @@ class StoredNames(Sequence[str]):
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
-            return StoredNames(self.folder, self.there[index])
+            part = StoredNames.__new__(StoredNames)
+            part.__dict__ |= self.__dict__ | {"there": self.there[index]}  # with the files that are open
+            return part
         first, end = self._ends_K.read(self.there[index], self.there[index] + 2).tolist()
         return _read(self._text, self.folder / NAMES, first, end - first).decode()
 

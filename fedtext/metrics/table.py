@@ -72,7 +72,7 @@ METRICS: list[Metric] = [
     ),
     _perplexity(
         "perplexity",
-        "exp(mean nats per predicted token) of the shared model, over the tokens of all clients",
+        "exp(mean nats per predicted token) of the shared model, over the tokens of all clients that are evaluated",
         "The end of a sentence is predicted as well.",
     ),
     _perplexity("perplexity_<model>", "perplexity of the model named: Ap, personalised; unigram, word counts alone"),

@@ -1,6 +1,5 @@
 """Rounds that too few clients complete: they are repeated with another sample."""
 
-import math
 from collections.abc import Sequence
 
 from fedtext.config.experiment import Experiment
@@ -55,7 +54,7 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
             ": raise fraction"
         )
     apart = config.separation or 1
-    together = math.ceil(config.over_selection * largest) * apart
+    together = config.over_selected(largest) * apart
     if apart > 1 and together > clients:
         raise UserError(
             f"participation.separation: {apart} rounds have {together} different clients, and there are "
@@ -64,7 +63,11 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
 
 
 def too_few(experiment: Experiment, traffic: Traffic) -> bool:
-    """Whether a round that has had all replies has too few updates. An empty Poisson sample is as it should be."""
+    """Whether a round that has had all replies has too few updates.
+
+    An empty Poisson sample is as it should be. A round that nobody has begun, since all sampled clients have dropped
+    out, counts likewise: else a few clients that drop out would end a run.
+    """
     least = experiment.participation.min_clients
     return traffic.trained < least and (bool(traffic.sampled) or least > 1)
 

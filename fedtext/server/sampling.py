@@ -207,7 +207,7 @@ def _sampled(
 ) -> list[int]:
     """Sample the clients of a round, also those that drop out. See ``sampled``; ``hour`` is of the simulated clock."""
     config, seed = experiment.participation, experiment.seed
-    size = math.ceil(config.over_selection * most(experiment, len(clients)))
+    size = config.over_selected(most(experiment, len(clients)))
     again = _again(attempt)
     if config.sampling in ("separated", "epochs"):
         return _planned(config, seed, clients).sample(round_)
@@ -240,7 +240,7 @@ class _Plan:
 
     def __init__(self, config: Participation, seed: int, ids: range) -> None:
         self.config, self.seed, self.ids_K = config, seed, np.arange(ids.start, ids.stop)
-        self.size = math.ceil(config.over_selection * config.largest(len(ids)))
+        self.size = config.over_selected(config.largest(len(ids)))
         self.free_K = np.zeros(len(ids), int)  # the first round in which each can be sampled again
         self.samples: list[list[int]] = []  # of the first rounds
         self.lock = threading.Lock()

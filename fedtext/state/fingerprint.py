@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ VERSIONS = {
     "blocks": 2,
     "halves": 1,  # such blocks in bfloat16
     "fixed": 1,  # methods with a state: it is not about parameters that clients do not move
+    "invited": 1,  # participation.over_selection: the number of clients is no longer rounded up by an error of rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
@@ -173,7 +175,7 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts = named(experiment, SCIENCE)
     parts["wire"].pop("shuffle", None)  # sums do not depend on order
     stack = stack_size(experiment, clients)[0]
-    parts |= {name: VERSIONS[name] for name, used in _ways(experiment, stack).items() if used}
+    parts |= {name: VERSIONS[name] for name, used in _ways(experiment, stack, clients).items() if used}
     parts["training"] |= {"engine": experiment.engine, "stack": stack}
     parts = _identified(parts)
     if experiment.all_plugins:
@@ -181,11 +183,13 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     return parts
 
 
-def _ways(experiment: Experiment, stack: int) -> dict[str, bool]:
+def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     """Return whether an experiment computes in each of the ways of ``VERSIONS``."""
     native, secret = experiment.engine == "native", experiment.privacy.noise == "secret"
     rounded = native and getattr(experiment.model, "precision", "float32") == "bfloat16"
+    needed, times = experiment.participation.largest(clients), experiment.participation.over_selection
     return {
+        "invited": math.ceil(times * needed) != experiment.participation.over_selected(needed),
         "rounding": bool(experiment.server.noise) and secret and not is_distributed(experiment),
         "inward": bool(experiment.server.noise) and not is_distributed(experiment),
         "causal": experiment.model.name == "causal",

@@ -27,7 +27,7 @@ OTHERS = {
     "ray_node_disk_free": {"ip"},
     "ray_node_disk_usage": {"ip"},
     "ray_object_store_memory": {"NodeAddress", "Location"},
-    "up": {"job"},
+    "up": {"job", "instance"},
 }
 SUBSTITUTES = {"$experiment": ".*", "$method": ".*", "$trial": ".*", "$__range": "5m", "$__rate_interval": "10s"}
 LABEL = r'(\w+)\s*(?:=~|!~|!=|=)\s*"[^"]*"'

@@ -29,8 +29,8 @@ def comments() -> list[dict[str, Any]]:
         for user, count in (("ann", 40), ("bob", 20), ("cat", 10))
         if number < count
     ]
-    gone = [("ann", "[deleted]"), ("bob", "[removed]"), ("[deleted]", "Hello."), (None, "Hello."), ("ann", None),
-            ("ann", " . ...\n")]  # fmt: skip
+    gone = [("ann", "[deleted]"), ("bob", "[removed]"), ("[deleted]", "Hello."), (None, "Hello."), (" ", "Hello."),
+            ("ann", None), ("ann", " . ...\n")]  # fmt: skip
     return [{"author": user, "body": body, "edited": False} for user, body in gone] + rows
 
 
@@ -46,7 +46,7 @@ def as_csv(file: Path, rows: list[dict[str, Any]]) -> None:
     with open(file, "w", newline="", encoding="utf-8-sig") as target:
         writer = csv.DictWriter(target, list(rows[0]))
         writer.writeheader()
-        writer.writerows([row | {"author": row["author"] or "[deleted]"} for row in rows])
+        writer.writerows(rows)
 
 
 def as_parquet(file: Path, rows: list[dict[str, Any]]) -> None:
@@ -105,7 +105,7 @@ def test_comments_in_equal_shares(tmp_path: Path) -> None:
     raw = reddit(tmp_path, partition="iid", author=None, body="text", clients=4)
     sizes = [[len(getattr(c, side)) for c in raw.clients] for side in ("train", "validation", "test")]
     assert all(max(shares) - min(shares) <= 1 for shares in sizes)
-    assert sum(map(sum, sizes)) == 70 * 2 + 2  # without a column of users nobody knows whose account was deleted
+    assert sum(map(sum, sizes)) == 70 * 2 + 3  # without a column of users nobody knows whose account was deleted
     assert 7 <= sum(sizes[1]) <= 7 * 2
     every = [text for side in ("train", "validation", "test") for share in texts(raw, side) for text in share]
     assert len(set(numbers(every))) == 40
@@ -158,6 +158,8 @@ def test_contradictions_are_refused(options: dict[str, Any], complaint: str) -> 
         ("a.csv", 'author,body\na,"not closed\nb,next\n', r"a\.csv cannot be read as csv \(unexpected end of data\)"),
         ("a.csv", "author,body,body\na,b,c\n", "a.csv has 2 columns 'body': rename one"),
         ("a.json", "[1]", "row 1: not an object"),
+        ("a.json", "[" * 100_000, r"a\.json cannot be read as json \(.*recursion.*\): repair or fetch it again"),
+        ("a.jsonl", '{"author": "a", "body": ' + "1" * 5_000 + "}", r"a\.jsonl cannot be read as jsonl \(Exceeds the"),
         ("a.parquet", "no table", "cannot be read as parquet"),
     ],
 )

@@ -175,6 +175,11 @@ def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: p
         {**columns, "tokens": ["x"] * 3, "creation_date": pyarrow.array([9, 10, 8], pyarrow.duration("s"))}
     )
     pyarrow.parquet.write_table(spans, tmp_path / "spans.parquet")
+    for name, users in nonempty((("lists", [["a"]] * 3), ("gaps", ["a", None, "b"]))):
+        pyarrow.parquet.write_table(
+            table.set_column(0, "client_id", [users]).set_column(2, "creation_date", [["1", "2", "3"]]),
+            tmp_path / f"{name}.parquet",
+        )
     for path, keys, message in (
         (
             tmp_path / "none.sqlite",
@@ -210,11 +215,24 @@ def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: p
             r"bad.sqlite cannot be read as the published SQLite file \(file is not a database",
         ),
         (tmp_path / "bad.parquet", {}, r"bad.parquet cannot be read as parquet"),
+        (
+            tmp_path / "lists.parquet",
+            {},
+            r"column 'client_id' cannot be read as text \(Unsupported cast from list<.*> to utf8\): convert it",
+        ),
+        (tmp_path / "gaps.parquet", {}, r"column 'client_id' has a missing value: drop such rows"),
     ):
         for name in ("it.csv", "bad.sqlite", "bad.parquet"):
             (tmp_path / name).write_text("no database, and nothing else either" * 9)
         with pytest.raises(UserError, match=message):
             read(path, **keys)
+    with closing(sqlite3.connect(tmp_path / "twice.sqlite")) as database:
+        database.execute("CREATE TABLE examples (client_id, split_name TEXT, serialized_example_proto BLOB)")
+        raw = example(tokens="x y", creation_date="2020")
+        database.executemany("INSERT INTO examples VALUES (?, 'train', ?)", [(user, raw) for user in (1, 1, "1", "1")])
+        database.commit()
+    with pytest.raises(UserError, match=r"has the client_id '1' as a number and as a text: store texts"):
+        read(tmp_path / "twice.sqlite", test="latest")
     with closing(sqlite3.connect(sqlite)) as database:
         database.execute("UPDATE examples SET serialized_example_proto = x'0a7f'")
         database.commit()

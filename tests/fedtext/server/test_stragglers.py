@@ -58,6 +58,24 @@ def test_a_sample_is_of_available_clients_alone_and_smaller_where_there_are_too_
     assert max(sizes) == 3 > min(sizes)
 
 
+def test_over_selection_is_not_rounded_up_by_an_error_of_rounding() -> None:
+    """1.1 times 50 is more than 55 in floating point."""
+    made = experiment(fraction=0.5, over_selection=1.1, pace={"spread": 1.0})
+    assert len(sampled(made, range(100), 1, NOISE)) == made.participation.invited(100) == 55
+    assert made.participation.over_selected(51) == 57
+    plain = experiment(fraction=0.5, over_selection=1.5, pace={"spread": 1.0})
+    assert plain.participation.invited(100) == 75
+
+
+def test_a_round_that_nobody_begins_counts_unless_more_than_one_update_is_needed() -> None:
+    made = experiment(6, fraction=0.17, dropout=0.7)
+    records = list(tiny.federation(made, CORPUS).run())
+    assert {record.metrics["clients_trained"] for record in records} == {0, 1}
+    assert all("attempts" not in record.metrics for record in nonempty(records)), "none was repeated"
+    with pytest.raises(UserError, match=r"round 1: .* fewer than the 2 of participation.min_clients, in attempt 3"):
+        list(tiny.federation(experiment(6, fraction=0.34, dropout=0.95, min_clients=2), CORPUS).run())
+
+
 def test_times_are_log_normal_around_the_texts_of_a_client() -> None:
     """log t = log(n epochs / texts_per_second) + jitter z - spread z_k, with standard normal z and z_k."""
     made = experiment(pace={"texts_per_second": 4, "spread": 0.6, "jitter": 0.3})
