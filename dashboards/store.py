@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 CHECK_SECONDS = 5
 # MLflow itself waits 120 s and tries 7 times with growing pauses: a dead server would hold up every round for minutes.
 # Tracker tries again by itself; the one retry here is for an idle connection that the server has closed.
-HTTP_LIMITS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-HTTP_LIMITS["AWS_MAX_ATTEMPTS"] = "1"  # of MLflow's library for artifacts on S3, each of which may take a minute
+HTTP_LIMITS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "AWS_MAX_ATTEMPTS": "1",  # of MLflow's library for artifacts on S3: one may take a minute
+}
 # Keeps MLflow from printing into the progress display.
 QUIET = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true", "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
