@@ -129,7 +129,7 @@ class TrialMetrics:
 
         Args:
             experiment: The experiment of the trial.
-            trial: Id of its case.
+            trial: Name of its run and id of its case, RUN/CASE.
         """
         self.tags = {"experiment": experiment.name, "method": experiment.method.name}
         self.trial = trial

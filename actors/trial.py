@@ -78,7 +78,8 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     given: Given | None = config.get("given")
     assignment: Assignment = ray.get(given.assignment) if given else assignments[config["case"]]
     os.environ.update(assignment.variables)
-    metrics = TrialMetrics(assignment.experiment, config["case"])
+    # Two sweeps of an experiment at the same time have trials of the same names: the run's name tells them apart.
+    metrics = TrialMetrics(assignment.experiment, f"{assignment.folder.parent.name}/{config['case']}")
     metrics.begin(assignment.experiment.training.rounds)
     try:
         with beating(assignment.beats, assignment.experiment.resources.hang_timeout_s):

@@ -66,7 +66,11 @@ class Ended:
 
 
 def run(job: Job) -> Ended:
-    """Run the trials that have not ended yet, record them and display their progress."""
+    """Run the trials that have not ended yet, record them and display their progress.
+
+    Raises:
+        KeyboardInterrupt: A second Ctrl-C, with what continues the run.
+    """
     try:
         with recorder(job) as recording:
             outcomes, interrupted = train(job, recording)

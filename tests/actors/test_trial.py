@@ -60,12 +60,19 @@ def test_a_server_reaches_the_store_that_the_command_reaches(monkeypatch: pytest
         monkeypatch.delenv(name)
     seen = list[str | None]()
     monkeypatch.setattr(trials, "_serve", lambda *_: seen.extend(os.environ.get(name) for name in here))
-    monkeypatch.setattr(trials, "TrialMetrics", lambda *_: SimpleNamespace(begin=lambda rounds: None, end=lambda: None))
+    names = list[str]()
+
+    def metrics(experiment: Any, trial: str) -> SimpleNamespace:
+        names.append(trial)
+        return SimpleNamespace(begin=lambda rounds: None, end=lambda: None)
+
+    monkeypatch.setattr(trials, "TrialMetrics", metrics)
     case: Any = SimpleNamespace(training=SimpleNamespace(rounds=1), resources=SimpleNamespace(hang_timeout_s=1.0))
     nothing: Any = None
     assigned = Assignment(case, nothing, nothing, Path("/runs/first/00-a"), variables=sent)
     serve({"case": "00-a"}, {"00-a": assigned})
     assert seen == list(here.values())
+    assert names == ["first/00-a"], "a trial of the same experiment in another run has other gauges"
 
 
 @pytest.mark.parametrize(("completes", "ends"), [([1, 2, 1, 1], "finished"), ([1, 1, 0], "lost")])
