@@ -114,7 +114,8 @@ class Copy:
         """Copy what has changed.
 
         Args:
-            parts: Folders of trials with everything in them; none: all of the run.
+            parts: Folders of trials, copied whole, with the files of the run itself that the copy lacks; none: all of the
+                run.
             checkpoints: Whether to copy checkpoints: only the process that writes them can.
 
         Raises:
@@ -146,6 +147,17 @@ class Copy:
                     self._remove(name)
             if checkpoints and units:
                 self._remove_checkpoints(units, there)
+            if part:
+                self._send_new()
+
+    def _send_new(self) -> None:
+        """Send files of the run itself that the copy lacks: at first it does not have the run's place in MLflow."""
+        for file in sorted(self.folder.iterdir()):
+            if file.is_file() and not file.name.startswith(".") and file.name not in self._sent:
+                there = self.outage.request(partial(self.exists, file.name))
+                self._sent[file.name] = (0, 0)
+                if not there:
+                    self._send(file.name, there=False)
 
     def complete(self) -> None:
         """Copy all that the copy lacks, checkpoints too, once no other process writes them.

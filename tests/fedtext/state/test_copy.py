@@ -1,6 +1,7 @@
 """The copy of a run's folder on an object store: whole checkpoints, two of them, and one owner."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +86,26 @@ def test_a_checkpoint_is_copied_after_its_key(store: Store, tmp_path: Path, monk
     assert names[:2] == [OWNER, noise_key.FILE]
     assert names.count(noise_key.FILE) == 1
     assert SUMS in names[2:]
+
+
+def test_a_trial_also_copies_what_the_run_itself_has_since_it_began(store: Store, tmp_path: Path) -> None:
+    """The run's place in MLflow is known after the first round, and the command copies nothing before a trial ends."""
+    folder = tmp_path / "a" / "first"
+    save(folder, 1)
+    copy = copy_of(store, folder).take()
+    copy.push()
+    (folder / "tracking.json").write_text("run 1")
+    (folder / ".hidden").write_text("of this machine")
+    trial = copy_of(store, folder)
+    trial = replace(trial, token=copy.token)
+    trial.push("00-a", checkpoints=True)
+    assert store.get("runs/first/tracking.json") == b"run 1"
+    (folder / "tracking.json").write_text("run 1, and more")
+    trial.push("00-a", checkpoints=True)
+    assert store.get("runs/first/tracking.json") == b"run 1", "the command, which writes it, copies what has changed"
+    copy.push()
+    assert store.get("runs/first/tracking.json") == b"run 1, and more"
+    assert not [name for name in store.files() if "hidden" in name]
 
 
 def test_a_run_is_read_while_its_owner_works_on_it(
