@@ -114,8 +114,8 @@ class Copy:
         """Copy what has changed.
 
         Args:
-            parts: Folders of trials, copied whole, with the files of the run itself that the copy lacks; none: all of the
-                run.
+            parts: Folders of trials, copied whole, with the files of the run itself that the copy lacks; none: all of
+                the run.
             checkpoints: Whether to copy checkpoints: only the process that writes them can.
 
         Raises:
