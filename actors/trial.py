@@ -140,14 +140,16 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     sound = lost = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
-        uncopied = copied(assignment) if federation.history else ""
+        if federation.history:
+            copied(assignment)  # if it cannot be, the next round says so
+        told = ""
         for record in federation.run():
             _keep(federation, assignment)
-            before, uncopied = uncopied, copied(assignment)
+            uncopied = copied(assignment)
             metrics.completed(record, federation.fleet.took)
             nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
-            said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if before else uncopied}
-            said["short"] = federation.fleet.short
+            said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if told else uncopied}
+            said["short"], told = federation.fleet.short, uncopied
             yield replace(record, metrics=record.metrics | {"nodes": nodes}), said
             if record.round == assignment.until:
                 break

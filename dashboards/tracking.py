@@ -207,7 +207,8 @@ class Tracker:
         if behind:
             rounds = sum(len(mirror.pending) for mirror in behind)
             say(
-                f"MLflow at {self.store.shown} lacks {rounds} rounds of {len(behind)} runs: they are kept in "
+                f"MLflow at {self.store.shown} lacks {f'{rounds} rounds' if rounds else 'files'} of {len(behind)} "
+                f"run{'s' * (len(behind) > 1)}: they are kept in "
                 f"{self.folder}, and {self.again} delivers them"
             )
 

@@ -23,6 +23,7 @@ SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs", "file")
 OBJECT_STORES = ("s3", "gcs", "abfs")  # pyarrow's names of those where a file becomes visible as a whole, once closed
 _URI = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
 _CHUNK = 1 << 23  # bytes
+_GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
 # Options of pyarrow's filesystems unless a URI has them. By s3 a small file is written by one request, not three; gs
 # would try a request again for 15 minutes, also where credentials are missing.
 _OPTIONS = {"s3": ("allow_delayed_open", "true"), "gs": ("retry_limit_seconds", "60")}
@@ -135,6 +136,10 @@ class Remote:
                     return stream.read()
             except FileNotFoundError:
                 return None
+            except OSError as error:  # pyarrow's, if it is removed between two requests of this call
+                if _GONE.search(str(error)):
+                    return None
+                raise
 
     def fetch(self, target: Path, mode: int = 0o666) -> None:
         """Copy a file to a local path, which appears as a whole."""

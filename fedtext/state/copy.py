@@ -18,6 +18,7 @@ import json
 import os
 import secrets
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,7 +29,7 @@ from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, ownership
 from fedtext.state.digests import listed
 from fedtext.state.fetching import OWNER, UNIT, fetch, is_key, names_in
-from fedtext.state.outage import Outage
+from fedtext.state.outage import SILENCE_S, Outage
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Copy:
 
     def _push(self, parts: Iterable[str], checkpoints: bool) -> None:
         self._check_owner()
+        began = time.monotonic()
         for part in parts:
             base = self.remote / part if part else self.remote
             prefix = f"{part}/" if part else ""
@@ -142,6 +144,8 @@ class Copy:
                 there.add(f"{unit}/{checkpoint.SUMS}")
             for name in sorted(plain.difference(keys)):
                 self._send(name, name in there)
+            if time.monotonic() - began > SILENCE_S:  # another machine may have become the owner, and have other files
+                self._check_owner()
             for name in sorted(there - local - {OWNER}):
                 if not UNIT.fullmatch(name):
                     self._remove(name)

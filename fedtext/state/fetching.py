@@ -26,10 +26,18 @@ def fetch(remote: Remote, folder: Path) -> None:
     Raises:
         UserError: The copy cannot be read.
     """
-    for _ in range(LOOKS):
-        if _fetched(remote, folder, names_in(remote)):
-            return
-    raise UserError(f"storage: {remote} changes faster than it can be read: try again")
+    there = names_in(remote)
+    for file in folder.glob("*/outcome.json"):
+        if file.relative_to(folder).as_posix() not in there:
+            file.unlink()
+    trials = dict.fromkeys(found[1] or "" for name in there if (found := UNIT.fullmatch(name)))
+    for name in there:
+        if not UNIT.fullmatch(name) and name != OWNER:
+            if is_key(name):
+                _remove_rounds_of_another_key(remote / name, folder / name)
+            _fetch(remote / name, folder / name, 0o600 if is_key(name) else 0o666)
+    for trial in trials:
+        _fetch_last(remote / trial if trial else remote, folder / trial)
 
 
 def names_in(remote: Remote) -> list[str]:
@@ -42,27 +50,26 @@ def is_key(name: str) -> bool:
     return name.rpartition("/")[2] == noise_key.FILE
 
 
-def _fetched(remote: Remote, folder: Path, there: Sequence[str]) -> bool:
-    """Fetch the files of these names. Returns False if the owner has removed some of them meanwhile."""
-    for file in folder.glob("*/outcome.json"):
-        if file.relative_to(folder).as_posix() not in there:
-            file.unlink()
-    units, whole = dict[str, list[str]](), True
-    for name in there:
-        if found := UNIT.fullmatch(name):
-            units.setdefault(name.rpartition("/")[0], []).append(found[3])
-        elif name != OWNER:
-            if is_key(name):
-                _remove_rounds_of_another_key(remote / name, folder / name)
-            whole &= _fetch(remote / name, folder / name, 0o600 if is_key(name) else 0o666)
-    for unit, names in units.items():
-        if checkpoint.SUMS in names:  # else it is not complete
-            whole &= _fetch_checkpoint(remote / unit, folder / unit, names)
-    return whole
+def _fetch_last(remote: Remote, folder: Path) -> None:
+    """Fetch the checkpoints of a trial. Its owner may be replacing them: the last one of a look is enough.
+
+    Raises:
+        UserError: They cannot be read.
+    """
+    for _ in range(LOOKS):
+        units = dict[str, list[str]]()
+        for name in names_in(remote):
+            if found := UNIT.fullmatch(name):
+                units.setdefault(found[2], []).append(found[3])
+        complete = sorted(unit for unit, names in units.items() if checkpoint.SUMS in names)
+        whole = [_fetch_checkpoint(remote / unit, folder / unit, units[unit]) for unit in reversed(complete)]
+        if not whole or whole[0]:
+            return
+    raise UserError(f"storage: {remote} changes faster than it can be read: try again")
 
 
 def _fetch(source: Remote, target: Path, mode: int) -> bool:
-    """Fetch a file. Returns False if there is none any more."""
+    """Fetch a file. Returns False if it has been removed meanwhile."""
     try:
         source.fetch(target, mode)
     except UserError:

@@ -7,6 +7,7 @@ from typing import TypeVar
 from fedtext.errors import OwnershipLostError, UserError
 
 WAITS_S: tuple[float, ...] = (1.0, 4.0, 12.0)  # before each further attempt of a request
+SILENCE_S = 10.0  # a request that fails after more than this got no answer: pyarrow has tried again by itself
 PAUSES_S: tuple[float, ...] = (30.0, 60.0, 120.0, 300.0)  # after each copy that failed; after further ones the last
 
 T = TypeVar("T")
@@ -15,9 +16,9 @@ T = TypeVar("T")
 class Outage:
     """The failures of a store, as far as a process knows them.
 
-    Until a copy has failed, each of its requests is tried again after ``WAITS_S``. After that the store is left alone
-    for the first of ``PAUSES_S``; the next copy tries each request once, and another failure lengthens the pause. A
-    copy that succeeds ends the outage.
+    Until a copy has failed, each of its requests is tried again after ``WAITS_S``, unless the store is silent. After
+    that the store is left alone for the first of ``PAUSES_S``; the next copy tries each request once, and another
+    failure lengthens the pause. A copy that succeeds ends the outage.
 
     Attributes:
         failed: The number of copies that have failed since one has succeeded.
@@ -57,10 +58,17 @@ class Outage:
         self.failed = 0
 
     def request(self, attempt: Callable[[], T]) -> T:
-        """Attempt a request, and again after each of ``WAITS_S`` if it fails. Returns what ``attempt`` returns."""
+        """Attempt a request, and again after each of ``WAITS_S`` if it fails and the store has answered.
+
+        Returns:
+            What ``attempt`` returns.
+        """
         for wait in WAITS_S if self._last or not self.failed else ():
+            began = time.monotonic()
             try:
                 return attempt()
             except UserError:
+                if time.monotonic() - began > SILENCE_S:
+                    raise
                 time.sleep(wait)
         return attempt()

@@ -42,11 +42,27 @@ def test_a_write_that_fails_is_tried_again(
         if len(waits) == 2:
             store.denied.clear()
 
-    monkeypatch.setattr(outage, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(outage, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: 1000.0))
     copy.push("00-a", checkpoints=True)
     assert waits == list(outage.WAITS_S[:2])
     assert waits[0] < waits[1]
     assert SUMS in rounds(store)["round-000001"]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_silent_store_is_waited_for_once(last: bool, waits: list[float], now: list[float]) -> None:
+    """pyarrow has tried again and again by then."""
+    asked = list[int]()
+
+    def request() -> None:
+        asked.append(1)
+        now[0] += outage.SILENCE_S + 90
+        raise UserError("the store cannot be read (no answer)")
+
+    store = outage.Outage()
+    with pytest.raises(UserError, match="no answer"):
+        store.copy(lambda: store.request(request), last)
+    assert (len(asked), waits) == (1, [])
 
 
 def test_what_the_store_did_not_take_is_copied_the_next_time(store: Store, waits: list[float], tmp_path: Path) -> None:
