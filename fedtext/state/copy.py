@@ -158,9 +158,9 @@ class Copy:
         """Send files of the run itself that the copy lacks: at first it does not have the run's place in MLflow."""
         for file in sorted(self.folder.iterdir()):
             if file.is_file() and not file.name.startswith(".") and file.name not in self._sent:
-                there = self.outage.request(partial(self.exists, file.name))
-                self._sent[file.name] = (0, 0)
-                if not there:
+                if self.outage.request(partial(self.exists, file.name)):
+                    self._sent[file.name] = (0, 0)  # it is not asked for again
+                else:
                     self._send(file.name, there=False)
 
     def complete(self) -> None:
