@@ -15,8 +15,9 @@ NOTES = """\
 Each row has one trial for each seed, kept under runs/ and shared by all tables; an interrupted command continues where
 it was. Results are printed, written to docs/reproductions/tables/ as Markdown, CSV and a picture, and logged to MLflow:
 mean and standard deviation over seeds, paired t tests against a reference row, the pairs of rows whose order is not the
-paper's, and the rows that were not run. A table of the same settings is extended: its rows are not run again, and
-rows of trials that have finished are added to it also where others failed or were interrupted.
+paper's, and the rows that were not run. A table of the same settings is extended: its rows are not run again, nor
+the seeds that it has of a row (--seeds 3 after --seeds 1 runs two), and rows of trials that have finished are added to
+it also where others failed or were interrupted.
 """
 
 
@@ -57,7 +58,7 @@ def parser() -> Parser:
     made.add_argument(
         "--finished", action="store_true", help="run nothing: write the rows of trials that have finished"
     )
-    made.add_argument("--again", action="store_true", help="run rows again that the table has already")
+    made.add_argument("--again", action="store_true", help="run rows and seeds again that the table has already")
     made.add_argument(
         "--render", nargs="+", type=Path, metavar="CSV", help="run nothing: render the tables of these CSVs again"
     )

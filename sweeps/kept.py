@@ -1,11 +1,11 @@
 """Tables of papers that are kept as files: read, extended by the rows of a later run, and written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, counted_rows, unigram_row
+from dashboards.figures import UNIGRAM, Cell, Cost, Origin, Reproduction, counted_rows, unigram_row
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
 from fedtext.errors import UserError
@@ -16,12 +16,22 @@ from tune_spaces import papers
 Value = TypeVar("Value")
 
 
-def seeds_of(made: Reproduction, row: str) -> int:
-    """Return the number of seeds that ``row`` was run with; 0 if it is not there."""
-    return max((len(cell.seeds) for cell in made.cells if cell.row == row), default=0)
+def seeds_of(made: Reproduction, row: str, columns: Collection[str] = ()) -> int:
+    """Return the number of seeds that a row was run with.
+
+    Args:
+        made: The table.
+        row: The row.
+        columns: Columns that the row has to have.
+
+    Returns:
+        The number; 0 if the row, or one of the columns, is not there.
+    """
+    seeds = {cell.column: len(cell.seeds) for cell in made.cells if cell.row == row}
+    return max(seeds.values(), default=0) if seeds.keys() >= set(columns) else 0
 
 
-def merged(kept: Reproduction, new: Reproduction) -> Reproduction:
+def merged(kept: Reproduction, new: Reproduction, later: Collection[str] = ()) -> Reproduction:
     """Return ``kept`` with the rows of ``new``, in the order of the paper's table.
 
     Of a row that both have, the one with more seeds stays; of equally many the new one.
@@ -29,7 +39,9 @@ def merged(kept: Reproduction, new: Reproduction) -> Reproduction:
     Args:
         kept: The table as it was written before.
         new: The same table of the same scale and changes, with some rows. Its notes become those of the result.
+        later: Rows of both, of which ``new`` has only the seeds that follow those of ``kept``.
     """
+    new = _continued(kept, new, later)
     ours = {cell.row for cell in new.cells if not cell.row.startswith(UNIGRAM)}
     stay = {row for row in ours if seeds_of(kept, row) > seeds_of(new, row)}
     before = {cell.row for cell in kept.cells if not cell.row.startswith(UNIGRAM)} - (ours - stay)
@@ -48,6 +60,45 @@ def merged(kept: Reproduction, new: Reproduction) -> Reproduction:
         commits=_in_order({row: of for made, rows in parts for row, of in made.commits.items() if row in rows}, order),
         origin=_origin(kept.source if before else None, new.source),
     )
+
+
+def _continued(kept: Reproduction, new: Reproduction, rows: Collection[str]) -> Reproduction:
+    """Return ``new`` with the kept values of ``rows`` in front: of these rows it has later seeds only."""
+    before = {(cell.row, cell.column): cell.seeds for cell in (*kept.cells, *kept.clients)}
+    earlier, counted = _counted(kept), _counted(new)
+    for row in set(counted).intersection(rows):
+        values = {cell.column: cell.seeds[: seeds_of(kept, row)] for cell in earlier.get(row, ())}
+        counted[row] = [replace(cell, seeds=[*values.get(cell.column, ()), *cell.seeds]) for cell in counted[row]]
+
+    def whole(cell: Cell, row: str) -> Cell:
+        return replace(cell, seeds=[*before[cell.row, cell.column], *cell.seeds]) if row in rows else cell
+
+    cells = [whole(cell, cell.row) for cell in new.cells if not cell.row.startswith(UNIGRAM)]
+    return replace(
+        new,
+        cells=cells + _unigrams(counted, list(dict.fromkeys(cell.row for cell in cells))),
+        clients=[whole(cell, cell.column) for cell in new.clients],
+        costs={row: _mean_cost(kept, new, row) if row in rows else one for row, one in new.costs.items()},
+        shown={**new.shown, **{row: text for row, text in kept.shown.items() if row in rows}},
+        commits={row: _commits(kept, new, row) if row in rows else of for row, of in new.commits.items()},
+    )
+
+
+def _mean_cost(kept: Reproduction, new: Reproduction, row: str) -> Cost:
+    """Return the mean cost of a round over the seeds of both tables."""
+    parts = [(made.costs[row], seeds_of(made, row)) for made in (kept, new) if row in made.costs]
+    every = sum(seeds for _, seeds in parts)
+    cpu = [one.cpu_seconds * seeds for one, seeds in parts if one.cpu_seconds is not None]
+    return Cost(
+        sum(one.seconds * seeds for one, seeds in parts) / every,
+        sum(cpu) / every if len(cpu) == len(parts) else None,
+        sum(one.bytes_per_client * seeds for one, seeds in parts) / every,
+    )
+
+
+def _commits(kept: Reproduction, new: Reproduction, row: str) -> str:
+    """Return the commits of the code that ran the seeds of both tables."""
+    return ", ".join(dict.fromkeys(f"{kept.commits.get(row, '?')}, {new.commits[row]}".split(", ")))
 
 
 def _in_order(values: Mapping[str, Value], order: Sequence[str]) -> dict[str, Value]:

@@ -54,7 +54,7 @@ class Asked:
         data: The folder of corpora.
         cluster: The Ray cluster to use.
         finished: Run nothing, and write the rows of trials that have finished.
-        again: Run rows too that are kept with as many seeds.
+        again: Run rows and seeds too that are kept.
     """
 
     paper: str
@@ -75,8 +75,8 @@ class Asked:
 def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     """Run tables of a paper, and write them beside the paper's values.
 
-    Tables are extended: rows that are kept with as many seeds are not run again, and an interrupted command writes the
-    rows that have ended.
+    Tables are extended: rows and seeds that are kept are not run again, and an interrupted command writes the rows that
+    have ended.
 
     Args:
         asked: The tables.
@@ -177,16 +177,18 @@ class Work:
         return read_csv(file) if file.is_file() else None
 
     def left(self, say: Callable[[str], object]) -> dict[str, Rows]:
-        """Return the rows of each table that are to be run, with their cases."""
+        """Return the rows of each table that are to be run, with the cases of the seeds that are not kept."""
         found = {}
         for number, table in self.tables.items():
             rows = dict(papers.cases(self.paper, table, self.scene, self.scale, self.asked.seeds, self.changes))
             check_columns(number, table, rows, self.scale)
             before = None if self.asked.again else self.kept(number)
-            there = [row for row in rows if before and seeds_of(before, row) >= self.asked.seeds]
-            if there:
-                say(f"  {papers.called(number)}: {', '.join(there)} kept ({self.stem(number).name}.csv)")
-            found[number] = {row: cases for row, cases in rows.items() if row not in there}
+            there = {row: seeds_of(before, row, table.read) for row in rows} if before else {}
+            left = {row: cases[there.get(row, 0) :] for row, cases in rows.items()}
+            found[number] = {row: cases for row, cases in left.items() if cases}
+            part = {row: f" ({there[row]} of its seeds)" for row in found[number] if row in there}
+            if kept := [f"{row}{part.get(row, '')}" for row, of in there.items() if of]:
+                say(f"  {papers.called(number)}: {', '.join(kept)} kept ({self.stem(number).name}.csv)")
         return found
 
     def finished(self) -> dict[str, Outcome]:
@@ -228,12 +230,11 @@ class Work:
         whole, kept = self.paper.tables[number], self.kept(number)
         table = whole.model_copy(update={"rows": {row: whole.rows[row] for row in ran}})
         origin = Origin(self.asked.paper, self.scene, number, command(self.asked, self.scene))
-        commit = ", ".join(
-            dict.fromkeys(one["git.commit"][:7] for one in self.folder.versions() if "git.commit" in one)
-        )
+        commits = dict.fromkeys(one["git.commit"][:7] for one in self.folder.versions() if "git.commit" in one)
         new = reproduced(origin, table, self.scale, ran, outcomes, [])
-        new = replace(new, commits=dict.fromkeys(ran, commit) if commit else {})
-        result = merged(kept, new) if kept else new
+        new = replace(new, commits=dict.fromkeys(ran, ", ".join(commits)) if commits else {})
+        later = [row for row, (first, *_) in ran.items() if first.experiment.seed > 0]
+        result = merged(kept, new, later) if kept else new
         return named(replace(result, about=self.about(number, result)))
 
     def about(self, number: str, made: Reproduction) -> list[str]:

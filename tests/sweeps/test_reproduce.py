@@ -14,7 +14,7 @@ from dashboards.reproduction_csv import read_csv, table_csv
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import Checkpoints, history
 from sweeps.coverage import BEGIN, END, _extent, coverage
-from sweeps.kept import merged
+from sweeps.kept import merged, seeds_of
 from sweeps.results import named
 from tests import ROOT
 from tests.commands import Forked
@@ -113,6 +113,30 @@ def test_a_table_is_extended_by_the_rows_of_a_later_run() -> None:
     assert read_csv_of(both) == both
 
 
+def test_a_row_is_extended_by_later_seeds() -> None:
+    kept = table({"KTEPS": [1.0, 2.0], "FedAvg": [5.0], "FS": [7.0]}, "first", [10.0, 11.0])
+    new = table({"KTEPS": [3.0], "FedAvg": [6.0, 4.0], "FedProx": [8.0]}, "second, first")
+    cells = [Cell(f"unigram of {row}", "Ag", None, of) for row, of in COUNTED.items()]
+    both = merged(kept, replace(new, cells=[*new.cells, *cells]), later=["KTEPS", "FedAvg"])
+    found = {"FS": [7.0], "FedAvg": [5.0, 6.0, 4.0], "FedProx": [8.0], "KTEPS": [1.0, 2.0, 3.0]}
+    assert [(cell.row, cell.seeds) for cell in both.cells] == [*found.items(), ("unigram", [10.0, 11.0, 12.0])]
+    assert [(cell.column, cell.seeds) for cell in both.clients] == list(found.items())
+    assert both.costs["KTEPS"].bytes_per_client == pytest.approx((2 * 2 + 1) / 3)
+    assert both.costs["FedAvg"].bytes_per_client == pytest.approx((1 + 2 * 2) / 3)
+    assert both.commits["FedAvg"] == "first, second"
+    assert both.commits["FedProx"] == "second, first"
+    assert read_csv_of(both).cells == both.cells
+
+
+COUNTED = {"KTEPS": [12.0], "FedAvg": [11.0, 12.0], "FedProx": [10.0]}  # word counts of the corpora of these seeds
+
+
+def test_seeds_are_those_of_rows_with_all_columns() -> None:
+    made = table({"KTEPS": [1.0, 2.0]}, "first")
+    assert seeds_of(made, "KTEPS", ["Ag"]) == 2
+    assert seeds_of(made, "KTEPS", ["Ag", "Ap"]) == seeds_of(made, "FS", ["Ag"]) == 0
+
+
 def read_csv_of(made: Reproduction) -> Reproduction:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"
@@ -188,6 +212,12 @@ def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     assert file.with_suffix(".png").stat().st_size > 5_000
     (artifact,) = tmp_path.glob("mlartifacts/*/artifacts/reproductions/*.csv")
     assert artifact.read_text() == Path(str(file).replace(".md", ".csv")).read_text()
+    more = Forked(tmp_path, "reproduce", "kteps", "3", "--seeds", "3", *scale).wait()
+    assert more.returncode == 0, more.stderr
+    assert "table 3: KTEPS (2 of its seeds) kept" in more.stdout
+    assert "0 of 1 trials are there already" in more.stdout
+    assert "over 3 seeds" in file.read_text()
+    (line,) = [line for line in file.read_text().splitlines() if line.startswith("| KTEPS |")]
     scale.insert(scale.index("KTEPS"), "ASP.")  # whose network depends on the number of clients
     again = Forked(tmp_path, "reproduce", "kteps", "2", *scale).wait()  # a seed less of another table
     assert again.returncode == 0, again.stderr
@@ -202,7 +232,7 @@ def test_tables_share_trials_and_come_out_as_files(tmp_path: Path) -> None:
     (extended,) = tmp_path.glob("kteps-FDU-table3-scale0.04-*.md")
     rows = [line.partition(" |")[0] for line in extended.read_text().splitlines() if line.startswith(("| KT", "| ASP"))]
     assert rows[:2] == ["| ASP.", "| KTEPS"]
-    assert line in extended.read_text().splitlines()  # both seeds are still there
+    assert line in extended.read_text().splitlines()  # all seeds are still there
     for state in tmp_path.glob("runs/*/*/checkpoint"):
         Checkpoints(state, "of other texts").save(np.zeros(1, np.float32), {}, history(state))
     refused = Forked(tmp_path, "reproduce", "kteps", "2", "--again", *scale).wait()
