@@ -79,12 +79,14 @@ def _guarantees(experiment: "Experiment", coordinates: int, clients: int, rounds
         )
     entries += shuffled.entries(experiment, Sent(coordinates, rounds, delta), clients)
     entries += vocabulary.entries(experiment, clients, entries)
+    of_texts = list(examples.entries(experiment, rounds))
     if assumptions.pooled_vectors(experiment):
-        # This replaces all guarantees of the run; the reasons why a mechanism has none remain.
+        # This replaces all guarantees of the run and of a text; the reasons why a mechanism has none remain.
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
         entries.append(Entry("word2vec", "run", None, 0.0, assumptions.POOLED_VECTORS))
+        of_texts = [replace(entry, epsilon=None, how=assumptions.POOLED_VECTORS, assumptions="") for entry in of_texts]
     entries = entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
-    return entries + list(examples.entries(experiment, rounds))
+    return entries + of_texts
 
 
 def spent(entries: Sequence[Entry]) -> dict[str, float]:

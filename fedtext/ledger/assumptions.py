@@ -18,6 +18,7 @@ ZERO_OUT = (
 )
 POOLED_VECTORS = "no guarantee: word vectors were trained on all clients' texts"
 ROUNDS = "rounds compose adaptively; other runs on the same texts, such as the trials of a sweep, are not counted"
+WITHOUT_MASKS = "of the run with masks: without them (masks: false) the server sees each update by itself"
 _SIMULATED = (
     "simulated: the noise is drawn from the seed and the experiment, and anyone who knows both, as the server here "
     "does, can draw it again; privacy.noise: secret draws it from the operating system"

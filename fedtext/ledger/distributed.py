@@ -22,7 +22,7 @@ from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.config.secure import BITS, RING, levels, room
 from fedtext.errors import UserError
-from fedtext.ledger.assumptions import ROUNDS, drawn
+from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise.strategy import participations
 from fedtext.mechanisms.base import sensitivity
@@ -212,4 +212,4 @@ def neighbours(experiment: "Experiment") -> str:
     )
     if secure.masks:
         return f"{said}the server is among them, if it follows the protocol of secure aggregation"
-    return f"{said}of the run with masks: without them (masks: false) the server sees each update by itself"
+    return f"{said}{WITHOUT_MASKS}"

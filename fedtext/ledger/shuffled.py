@@ -53,7 +53,15 @@ def entries(experiment: "Experiment", sent: Sent, clients: int) -> Iterator[Entr
         assumptions.drawn(experiment),
         assumptions.ROUNDS,
         found.assumptions,
-        "" if experiment.server.secure_aggregation else _SIMULATED,
+        _summed(experiment),
         outside(experiment),
     ]
     yield replace(found, mechanism=SHUFFLED, assumptions="; ".join(filter(None, rests)))
+
+
+def _summed(experiment: "Experiment") -> str:
+    """Return what keeps single bits from the server, unless masks do."""
+    secure = experiment.server.secure_aggregation
+    if secure is None:
+        return _SIMULATED
+    return "" if secure.masks else assumptions.WITHOUT_MASKS

@@ -8,8 +8,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.methods.copies import TwoCopies, is_private, personal
+from fedtext.methods.base import Batch, Inference, Model
+from fedtext.methods.copies import Copying, TwoCopies, personal
 from fedtext.models.parts import Parts
 
 
@@ -44,7 +44,7 @@ class Clamped(torch.autograd.Function):
         return torch.where(outward, torch.zeros_like(gradient), gradient)
 
 
-class APFL(Method):
+class APFL(Copying):
     """APFL (Deng et al. 2020): each client's model is a mixture of a personal model's parameters and the shared ones.
 
     The shared model w is trained as by FedAvg. The personal one v_k stays on the client and is trained through the
@@ -61,9 +61,6 @@ class APFL(Method):
 
     def network(self, parts: Parts) -> nn.Module:
         return Mixed(parts, self.alpha)
-
-    def private(self, parameter: str) -> bool:
-        return is_private(parameter)
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         return {

@@ -2,7 +2,8 @@
 
 from torch import Tensor, nn
 
-from fedtext.methods.base import Model
+from fedtext.methods.base import Method, Model
+from fedtext.models.adapters import RESIDUAL
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 
@@ -28,6 +29,21 @@ class TwoCopies(nn.Module):
 def is_private(parameter: str) -> bool:
     """Return whether a parameter stays on the client."""
     return parameter.partition(".")[0].endswith("_private")
+
+
+class Copying(Method):
+    """Base of methods with such a network, which compare or mix the two models parameter by parameter.
+
+    The residual of adapters is a part of the base of both models, which clients do not train: that of the private model
+    is the shared one.
+    """
+
+    def private(self, parameter: str) -> bool:
+        return is_private(parameter)
+
+    def mirrors(self, parameter: str) -> str:
+        fixed = is_private(parameter) and parameter.endswith(f".{RESIDUAL}")
+        return parameter.replace("_private.", ".", 1) if fixed else ""
 
 
 def private_name(parameter: str) -> str:

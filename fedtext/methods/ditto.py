@@ -8,12 +8,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from fedtext.methods.base import Batch, Inference, Method, Model
-from fedtext.methods.copies import TwoCopies, is_private, personal, private_name
+from fedtext.methods.base import Batch, Inference, Model
+from fedtext.methods.copies import Copying, TwoCopies, is_private, personal, private_name
 from fedtext.models.parts import Parts
 
 
-class Ditto(Method):
+class Ditto(Copying):
     """Ditto (Li et al. 2021): FedAvg, and a personal model of each client, regularized towards the shared one.
 
     The shared model w is trained as by FedAvg. The personal model v_k is initially w and stays on the client. It
@@ -28,9 +28,6 @@ class Ditto(Method):
 
     def network(self, parts: Parts) -> nn.Module:
         return TwoCopies(parts)
-
-    def private(self, parameter: str) -> bool:
-        return is_private(parameter)
 
     @property
     def weights(self) -> Mapping[str, float]:

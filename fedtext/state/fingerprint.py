@@ -11,6 +11,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
+from fedtext.methods.copies import Copying
 from fedtext.text.pretrained import identity
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
@@ -32,6 +33,7 @@ VERSIONS = {
     "halves": 1,  # such blocks in bfloat16
     "fixed": 1,  # methods with a state: it is not about parameters that clients do not move
     "invited": 1,  # participation.over_selection: the number of clients is no longer rounded up by an error of rounding
+    "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
@@ -187,6 +189,8 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     """Return whether an experiment computes in each of the ways of ``VERSIONS``."""
     native, secret = experiment.engine == "native", experiment.privacy.noise == "secret"
     rounded = native and getattr(experiment.model, "precision", "float32") == "bfloat16"
+    adapter = getattr(experiment.model, "adapter", None)
+    lora = getattr(adapter, "lora", None)
     needed, times = experiment.participation.largest(clients), experiment.participation.over_selection
     return {
         "invited": math.ceil(times * needed) != experiment.participation.over_selected(needed),
@@ -195,9 +199,10 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "causal": experiment.model.name == "causal",
         "stacked": native and stack > 1,
         "filled": rounded,
-        "halves": rounded and getattr(experiment.model, "adapter", None) is not None,
+        "halves": rounded and adapter is not None,
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
-        "fixed": experiment.method.has_hooks() and getattr(experiment.model, "adapter", None) is not None,
+        "fixed": experiment.method.has_hooks() and adapter is not None,
+        "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }
 

@@ -7,6 +7,7 @@ from fedtext.adversaries import Collusion
 from fedtext.aggregations.lora import LoRA
 from fedtext.layout import TABLE
 from fedtext.methods.base import Method
+from fedtext.methods.copies import Copying
 from fedtext.models.adapters import Adapter
 
 if TYPE_CHECKING:
@@ -63,6 +64,23 @@ def factors(e: "Settings") -> Iterator[str]:
         yield (
             f"{key} with factors: {aggregation.factors} computes the factors themselves, and {other} would change "
             "them: leave out one of them"
+        )
+    if aggregation.factors == "svd":
+        yield from _basis(e)
+
+
+def _basis(e: "Settings") -> Iterator[str]:
+    """Check that nothing of a client refers to the coordinates of factors, of which svd computes others each round."""
+    why = "server.aggregation: {lora: {factors: svd}} computes factors with other coordinates in each round, and"
+    if isinstance(e.method, Copying):
+        yield (
+            f"{why} method {e.method.name} compares or mixes them with a client's own number by number: set factors: "
+            "mean or exact, or choose another method"
+        )
+    if e.training.optimizer.persist:
+        yield (
+            f"{why} training.optimizer.persist keeps the optimizer's state for those of the round before: leave one of "
+            "them out"
         )
 
 

@@ -64,6 +64,18 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         {"model": _adapted(residual=True), "server": EXACT | {"optimizer": {"name": "sgd", "lr": 0.5}}},
         "factors: exact computes the factors themselves",
     ),
+    (adapters.factors, "ditto", {"model": _adapted(), "server": SVD}, "method ditto compares or mixes them with a"),
+    (adapters.factors, "apfl", {"model": _adapted(), "server": SVD}, "method apfl compares or mixes them with a"),
+    (
+        adapters.factors,
+        "fedavg",
+        {
+            "model": _adapted(),
+            "server": SVD,
+            "training": {"optimizer": {"name": "adam", "lr": 0.1, "persist": True}},
+        },
+        "and training.optimizer.persist keeps the optimizer's state for those of the round before",
+    ),
     (adapters.embedding, "fedevocab", {"model": _adapted()}, "method fedevocab trains it at each client by itself"),
     (adapters.embedding, "fedrecon", {"model": _adapted()}, "method fedrecon trains it at each client by itself"),
     (

@@ -35,6 +35,13 @@ def test_secure_sums_need_no_shuffler() -> None:
     made = _made(server={"weights": "uniform", "secure_aggregation": {}})
     (entry,) = [entry for entry in ledger(made, 100, 500, 2) if entry.mechanism == "wire.shuffle"]
     assert "no shuffler runs here" not in entry.assumptions
+    assert "masks" not in entry.assumptions
+
+
+def test_sums_without_masks_show_the_server_each_bit() -> None:
+    made = _made(server={"weights": "uniform", "secure_aggregation": {"masks": False}})
+    (entry,) = [entry for entry in ledger(made, 100, 500, 2) if entry.mechanism == "wire.shuffle"]
+    assert "without them (masks: false) the server sees each update by itself" in entry.assumptions
 
 
 @pytest.mark.parametrize(

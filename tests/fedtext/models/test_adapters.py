@@ -12,10 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.aggregations.lora import Factors, best_factors, mean_product
+from fedtext.api.binding import bind
 from fedtext.api.model import Model
 from fedtext.layout import TABLE
 from fedtext.ledger.distributed import grid
 from fedtext.methods import METHODS, FedAvg
+from fedtext.methods.copies import is_private, private_name
 from fedtext.models.adapted import LoRALinear
 from fedtext.models.adapters import RESIDUAL, A, B
 from fedtext.models.batch import Batch
@@ -239,6 +241,29 @@ def test_the_model_of_a_round_is_the_mean_of_the_clients_models(factors: str) ->
         before = {name: tensor.copy() for name, tensor in now.items()}
     if factors == "exact":
         assert any(tensor.any() for name, tensor in before.items() if name.endswith(RESIDUAL))
+
+
+@pytest.mark.parametrize("method", ["ditto", "apfl"])
+def test_a_personal_copy_has_the_residual_of_the_shared_model(method: str) -> None:
+    """It is a part of the base of every model, as in Singhal et al. 2025, equation 8."""
+    run = tiny.Finished(
+        method,
+        tiny.TWO,
+        model=adapted(residual=True),
+        server=EXACT,
+        training=tiny.TRAINING | {"rounds": 2},
+        evaluation=LATE,
+        save={"model": "clients"},
+    )
+    made = trained(run, tiny.TWO)
+    found = bind(made, made.names[0]).model.parameters
+    for name in nonempty([name for name in found if name.endswith(RESIDUAL) and not is_private(name)]):
+        assert found[name].any()
+        assert torch.equal(found[private_name(name)], found[name])
+        assert not torch.equal(found[private_name(name.replace(RESIDUAL, A))], found[name.replace(RESIDUAL, A)])
+    local = run.worker.stack(run.flat, [0]).tensors(0)
+    for name in nonempty([name for name in local if name.endswith(RESIDUAL)]):
+        assert torch.equal(local[name], found[name])
 
 
 def test_a_layer_is_adapted_once() -> None:
