@@ -6,7 +6,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.ledger import ledger
 from fedtext.ledger.report import guarantees, reveals
 from fedtext.parameters import shared_numbers
-from fedtext.secure.graph import withstands
+from fedtext.secure.graph import check_late, withstands
 from fedtext.server.noise import noise_errors
 
 
@@ -21,10 +21,12 @@ def disclosed(experiment: Experiment, corpus: Corpus) -> list[str]:
         The sentences, each once.
 
     Raises:
-        UserError: Canaries that are summed are too many for as few coordinates.
+        UserError: Canaries that are summed are too many for as few coordinates, or of the clients that a round with
+            secure aggregation samples it does not wait for as many as open it.
     """
     clients, coordinates = len(corpus.clients), numbers(experiment, corpus)
     check_canaries(experiment, coordinates)
+    check_late(experiment, clients)
     entries = ledger(experiment, coordinates, clients, experiment.training.rounds)
     beside = noise_errors(experiment, clients, coordinates), withstands(experiment, clients)
     # Of methods that share nothing, or everything, `reveals` says no more than that.

@@ -47,7 +47,11 @@ class SecureAggregation(Strict):
         description="largest share of a round's clients that show the server all they have, for these chances",
     )
     dropping: float = Field(
-        0.1, ge=0, lt=1, description="largest share of a round's clients that do not answer, for these chances"
+        0.1,
+        ge=0,
+        lt=1,
+        description="largest share of a round's clients that do not answer, for these chances, beside "
+        "those that participation.over_selection leaves",
     )
     range: float = Field(1.0, gt=0, description="bound of a coordinate of an update; larger ones are cut off")
     bits: int | None = Field(

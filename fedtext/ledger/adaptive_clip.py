@@ -62,18 +62,20 @@ def update_multiplier(experiment: "Settings", clients: int, multiplier: float) -
     return float(left**-0.5)
 
 
-def told(experiment: "Settings", clients: int, multiplier: float) -> str:
+def told(experiment: "Settings", clients: int, multiplier: float, share: float = 1.0) -> str:
     """Return how the noise is divided, for the ledger; empty without ``clip.adaptive``.
 
     Args:
         experiment: The experiment.
         clients: Number of clients.
-        multiplier: The noise multiplier of a round, z.
+        multiplier: The noise multiplier of a round, z; with ``server.noise.cohort_size`` that of the simulated cohort.
+        share: The expected number of clients as a share of that cohort: of this run's own noise.
     """
     if adaptive_norm(experiment) is None:
         return ""
+    updates, number = update_multiplier(experiment, clients, multiplier), number_sigma(experiment, clients)
     return (
-        f"of each round's noise multiplier {multiplier:.4g} the updates have "
-        f"{update_multiplier(experiment, clients, multiplier):.4g}, and the number of those within the norm, which is "
-        f"released too (clip.adaptive), has noise of standard deviation {number_sigma(experiment, clients):.4g}"
+        f"of each round's noise multiplier {multiplier * share:.4g} the updates have {updates * share:.4g}, and the "
+        "number of those within the norm, which is released too (clip.adaptive), has noise of standard deviation "
+        f"{number * share:.4g}; "
     )

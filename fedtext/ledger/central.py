@@ -103,16 +103,14 @@ def entries(experiment: "Experiment", clients: int, rounds: int) -> Iterator[Ent
     assert experiment.server.noise is not None
     size, z = experiment.server.noise.cohort_size, noise_multiplier(experiment)
     assumptions = _assumptions(experiment, clients, experiment.server.noise.delta)
-    if divided := told(experiment, clients, z):
-        assumptions = f"{divided}; {assumptions}"
-    if not size:
-        yield from _of_multiplier(experiment, rounds, z, CENTRAL, assumptions)
-        return
-    share = experiment.participation.expected(clients) / size
-    yield from _of_multiplier(experiment, rounds, z * share, CENTRAL, assumptions)
-    simulated = f"simulated: of a run with {size} clients a round and this noise, which is not this run; {assumptions}"
-    _, run = _of_multiplier(experiment, rounds, z, SIMULATED, simulated)
-    yield run
+    share = experiment.participation.expected(clients) / size if size else 1.0
+    divided = told(experiment, clients, z, share)
+    yield from _of_multiplier(experiment, rounds, z * share, CENTRAL, divided + assumptions)
+    if size:
+        simulated = f"simulated: of a run with {size} clients a round and this noise, which is not this run; "
+        divided = told(experiment, clients, z)
+        _, run = _of_multiplier(experiment, rounds, z, SIMULATED, simulated + divided + assumptions)
+        yield run
 
 
 def _of_multiplier(experiment: "Experiment", rounds: int, z: float, name: str, assumptions: str) -> tuple[Entry, Entry]:

@@ -25,6 +25,8 @@ _ASSUMED = (
     "all who see its client's updates, the server among them"
 )
 
+_OWN_WORDS = "the words that its client knows, on which all of the client's texts decide"
+
 
 def example_multiplier(experiment: "Experiment") -> float:
     """Return the noise multiplier of ``training.dp_sgd``: as given, or the one for ``target_epsilon``.
@@ -53,7 +55,8 @@ def entries(experiment: "Experiment", rounds: int) -> Iterator[Entry]:
     if not asked:
         return
     count, epochs = _batches(experiment, rounds), experiment.training.local_epochs
-    assumptions = "; ".join([_ASSUMED, drawn(experiment), ROUNDS, FLOATS, outside(experiment)])
+    beside = f", {_OWN_WORDS}" if experiment.own_vocabularies else ""
+    assumptions = "; ".join([_ASSUMED, drawn(experiment), ROUNDS, FLOATS, outside(experiment) + beside])
     about = f"in {count} batches with the text: {count // epochs} rounds of {epochs} epochs, in any order"
     multiplier = example_multiplier(experiment)
     yield gaussian_entry(EXAMPLES, "text", multiplier, 1.0, count, asked.delta, assumptions, about)

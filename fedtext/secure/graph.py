@@ -8,6 +8,8 @@ side (Bell et al. 2020, section 4). Among n clients of which c show the server a
 - more than the whole sum is seen if the clients that are left are not connected: then two runs of at least k / 2
   neighbours on the circle are all among the c + d.
 
+Clients that ``participation.over_selection`` leaves late are among the d, beside those that drop out.
+
 All chances are bounded by sums over clients, and over pairs of clients, of hypergeometric tails.
 """
 
@@ -57,7 +59,9 @@ def needed(threshold: float, neighbors: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def graph(clients: int, neighbors: int | None, threshold: float, colluding: float, dropping: float) -> Graph:
+def graph(
+    clients: int, neighbors: int | None, threshold: float, colluding: float, dropping: float, late: int = 0
+) -> Graph:
     """Return the graph of rounds with this many clients.
 
     Args:
@@ -66,9 +70,10 @@ def graph(clients: int, neighbors: int | None, threshold: float, colluding: floa
             smallest number whose chances are at most ``OPENED`` and ``HIDDEN``, or all others.
         threshold: Share of a client's neighbours that open its secrets.
         colluding: Largest share of clients that show the server all they have.
-        dropping: Largest share of clients that do not answer.
+        dropping: Largest share of clients that drop out.
+        late: Number of clients that the round does not wait for, see ``late``.
     """
-    bad, away = math.ceil(colluding * clients), math.ceil(dropping * clients)
+    bad, away = math.ceil(colluding * clients), min(clients, late + math.ceil(dropping * clients))
     if neighbors is not None:
         return _withstands(clients, neighbors, threshold, bad, away)
     for even in range(2, clients, 2):
@@ -96,6 +101,18 @@ def _withstands(clients: int, neighbors: int, threshold: float, bad: int, away: 
     return Graph(clients, degree, least, min(1.0, unopened), min(1.0, shown + apart))
 
 
+def late(experiment: "Experiment", clients: int, invited: int) -> int:
+    """Return how many clients of a round it does not wait for: all but those it needs, with ``over_selection``.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of its clients.
+        invited: Number of the round's clients.
+    """
+    config = experiment.participation
+    return max(0, invited - config.largest(clients)) if config.over_selection > 1 else 0
+
+
 def withstands(experiment: "Experiment", clients: int) -> str:
     """Return in one sentence what rounds withstand; empty without masks.
 
@@ -106,44 +123,75 @@ def withstands(experiment: "Experiment", clients: int) -> str:
     config = experiment.server.secure_aggregation
     if not config or not config.masks:
         return ""
+    participation = experiment.participation
     given = config.neighbors, config.threshold, config.colluding, config.dropping
-    asked = experiment.participation.invited(clients)
-    made, poisson = graph(asked, *given), experiment.participation.sampling == "poisson"
+    asked, times = participation.invited(clients), participation.over_selection
+    left = late(experiment, clients, asked)
+
+    def rounds(of: int) -> Graph:
+        return graph(of, *given, left if of == asked else of - int(of / times + 1e-9))
+
+    made, about = rounds(asked), "about " if participation.sampling == "poisson" else ""
+    away = f"{left} are late and {config.dropping:.0%} drop out" if left else f"{config.dropping:.0%} do not"
+    lower = f"lower threshold{', over_selection' if left else ''} or dropping"
+    opening, hiding = _opening(made, rounds, lower), _hiding(made, rounds)
     return (
-        f"server.secure_aggregation: of {'about ' if poisson else ''}{asked} clients each shares its keys with "
-        f"{made.neighbors}, of whom {made.threshold} have to answer; if {config.dropping:.0%} do not, "
-        f"{_opening(made, given)}; if {config.colluding:.0%} show the server all they have as well, "
-        f"{_hiding(made, given)}"
+        f"server.secure_aggregation: of {about}{asked} clients each shares its keys with {made.neighbors}, of whom "
+        f"{made.threshold} have to answer; if {away}, {opening}; if {config.colluding:.0%} show the server all they "
+        f"have as well, {hiding}"
     )
 
 
-_Given = tuple[int | None, float, float, float]  # neighbors, threshold, colluding and dropping
+def check_late(experiment: "Experiment", clients: int) -> None:
+    """Check that ``over_selection`` leaves as many clients as open a round, if nobody drops out.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of its clients.
+
+    Raises:
+        UserError: No round could be opened.
+    """
+    config, asked = experiment.server.secure_aggregation, experiment.participation.invited(clients)
+    left = late(experiment, clients, asked)
+    if not config or not config.masks or not left:
+        return
+    made = graph(asked, asked, config.threshold, 0.0, 0.0, left)
+    if made.unopened == 1:
+        raise UserError(
+            f"participation.over_selection: a round waits for {asked - left} of {asked} clients, and with "
+            f"server.secure_aggregation.threshold {config.threshold:g} more have to answer, "
+            f"{made.threshold} of the {asked - 1} others of each: lower over_selection, or threshold"
+        )
 
 
-def _opening(made: Graph, given: _Given) -> str:
+_Rounds = Callable[[int], Graph]  # the graph of rounds with this many clients
+
+
+def _opening(made: Graph, rounds: _Rounds, lower: str) -> str:
     """Return whether rounds of a graph are opened. With all others as neighbours the chance is exact: 0 or 1."""
     if made.unopened == 0:
         return "every round is opened"
     if made.unopened < 1:
         return f"a round is not opened with a chance of at most {made.unopened:.2g}"
     every = made.neighbors == made.clients - 1
-    enough = _enough(made, given, lambda larger: larger.unopened <= OPENED)
-    return f"{'no round is' if every else 'a round may not be'} opened: {enough or 'lower threshold or dropping'}"
+    enough = _enough(made, rounds, lambda larger: larger.unopened <= OPENED)
+    return f"{'no round is' if every else 'a round may not be'} opened: {enough or lower}"
 
 
-def _hiding(made: Graph, given: _Given) -> str:
+def _hiding(made: Graph, rounds: _Rounds) -> str:
     if made.uncovered == 0:
         return "it sees the sum alone"
     if made.uncovered < 1:
         return f"it sees more than the sum with a chance of at most {made.uncovered:.2g}"
-    enough = _enough(made, given, lambda larger: larger.uncovered <= HIDDEN)
+    enough = _enough(made, rounds, lambda larger: larger.uncovered <= HIDDEN)
     return f"it may see more than the sum: {enough or 'raise neighbors or threshold, or lower colluding'}"
 
 
-def _enough(made: Graph, given: _Given, holds: Callable[[Graph], bool]) -> str:
+def _enough(made: Graph, rounds: _Rounds, holds: Callable[[Graph], bool]) -> str:
     """Return from how many clients of a round on a chance is as small as it should be; empty if none is found."""
     for clients in range(made.clients + 1, made.clients + _MORE):
-        if holds(graph(clients, *given)):
+        if holds(rounds(clients)):
             return f"it takes rounds of {clients} clients"
     return ""
 

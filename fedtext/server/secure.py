@@ -9,7 +9,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.secure import records, shamir
 from fedtext.secure.client import PRIVATE, SEED
-from fedtext.secure.graph import Graph, graph, neighbors_of
+from fedtext.secure.graph import Graph, graph, late, neighbors_of
 from fedtext.secure.keys import KEY, KeyPair, add_mask, check_installed
 from fedtext.secure.ring import RingSum
 from fedtext.server.aggregation import Sum
@@ -68,7 +68,7 @@ class SecureAggregation:
                 "raise participation.fraction",
             )
         given = config.neighbors, config.threshold, config.colluding, config.dropping
-        self.plan = graph(len(invited), *given)
+        self.plan = graph(len(invited), *given, late(self.experiment, len(self.fleet.clients), len(invited)))
         rng = self.noise.paired(self.experiment.seed, f"neighbors/{attempt}", round_)
         around = neighbors_of(invited, self.plan.neighbors, rng)
         self.keys = self._ask("keys", dict.fromkeys(invited, b""))
@@ -153,5 +153,5 @@ class SecureAggregation:
             raise TooFewClientsError(
                 f"round {round_}: server.secure_aggregation: {answering} of the {self.plan.neighbors} neighbours of "
                 f"client {client} answer, and its masks are removed with {self.plan.threshold}",
-                "lower threshold, or set dropping to the share of clients that drop out",
+                "lower threshold, or set dropping to the share of clients that drop out or miss deadline_s",
             )

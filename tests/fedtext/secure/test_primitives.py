@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from fedtext.config.experiment import Experiment
+from fedtext.errors import UserError
 from fedtext.secure import records, shamir
-from fedtext.secure.graph import HIDDEN, OPENED, graph, needed, neighbors_of, withstands
+from fedtext.secure.graph import HIDDEN, OPENED, check_late, graph, needed, neighbors_of, withstands
 from fedtext.secure.keys import KeyPair, add_mask, seal, unseal
 from tests import tiny
 from tests.loops import nonempty
@@ -107,6 +109,29 @@ def test_chances_are_those_of_drawn_graphs() -> None:
     assert made.unopened <= min(1.0, 2 * clients * alone)
 
 
+def test_clients_that_a_round_does_not_wait_for_are_away_too() -> None:
+    plain, more = (graph(130, None, 0.6, 0.1, 0.1, left) for left in (0, 30))
+    assert plain.neighbors < more.neighbors
+    assert more.unopened <= OPENED
+    assert more == graph(130, more.neighbors, 0.6, 0.1, 43 / 130)
+    assert graph(130, plain.neighbors, 0.6, 0.1, 0.1, 30).unopened > 1e-2
+    assert graph(130, plain.neighbors, 0.6, 0.1, 0.1, 30).uncovered > plain.uncovered
+
+
+def test_rounds_that_nothing_opens_are_refused() -> None:
+    def made(**keys: Any) -> Experiment:
+        paced = {"fraction": 0.5, "over_selection": 2.0, "pace": {}}
+        return tiny.experiment("fedavg", server={"secure_aggregation": keys}, participation=paced)
+
+    with pytest.raises(
+        UserError, match=r"waits for 100 of 200 clients, .* 120 of the 199 others of each: lower over_s"
+    ):
+        check_late(made(), 200)
+    check_late(made(masks=False), 200)
+    fewer = {"fraction": 0.5, "over_selection": 1.5, "pace": {}}
+    check_late(tiny.experiment("fedavg", server={"secure_aggregation": {}}, participation=fewer), 20)
+
+
 def test_two_runs_of_bad_neighbours_part_the_graph() -> None:
     """With as many bad clients as two runs need there is a chance, and with one fewer there is none."""
     clients, degree = 100, 10
@@ -145,6 +170,14 @@ def test_the_sentence_of_small_rounds_is_exact_and_says_what_they_lack() -> None
 def test_the_sentence_is_of_all_clients_that_share_keys() -> None:
     paced = {"fraction": 0.5, "over_selection": 1.5, "pace": {}}
     assert said(20, paced).startswith("of 15 clients each")
+    assert "if 5 are late and 10% drop out, no round is opened: lower threshold, over_selection or dro" in said(
+        20, paced
+    )
+    fewer = {"fraction": 0.2, "over_selection": 1.3, "pace": {}}
+    assert said(500, fewer).startswith(
+        "of 130 clients each shares its keys with 108, of whom 65 have to answer; if 30 are"
+    )
+    assert "if 30 are late and 10% drop out, every round is opened; if 10% show" in said(500, fewer)
     assert said(20, {"fraction": 0.5, "sampling": "poisson"}).startswith("of about 10 clients each")
     assert said(20, {"fraction": 0.5, "over_selection": 9, "pace": {}}).startswith("of 20 clients each")
 

@@ -187,6 +187,15 @@ def test_late_clients_share_keys_and_their_masks_are_removed() -> None:
     assert masked.records[0].metrics["secure_removed"] == masked.records[0].metrics["clients_late"] > 0
 
 
+def test_rounds_with_more_clients_than_they_need_are_opened_at_once() -> None:
+    """The graph counts the clients that are late; with one for those alone that drop out, most rounds were repeated."""
+    paced = {"fraction": 0.7, "over_selection": 1.3, "pace": {"spread": 1}}
+    experiment = tiny.experiment("fedavg", server={"secure_aggregation": {}}, participation=paced, training=TWO)
+    for record in nonempty(tiny.federation(experiment, tiny.corpus(clients=40), Watched).run()):
+        assert "round_attempts" not in record.metrics
+        assert record.metrics["clients_late"] == 9
+
+
 class Failing(Watched):
     """One of whose clients fails after it has shared its keys."""
 

@@ -169,6 +169,11 @@ def test_by_default_the_number_has_a_twentieth_of_the_clients_as_noise() -> None
     run = ledger(adaptive(uplink=clip), 100, 1000, 4)[-1]
     assert run.assumptions.startswith("of each round's noise multiplier 0.5 the updates have 0.5")
     assert "has noise of standard deviation 37.5" in run.assumptions
+    own, simulated = (entry.assumptions for entry in ledger(large, 100, 1000, 4)[-2:])
+    assert own.startswith("of each round's noise multiplier 0.125 the updates have 0.125")  # 0.5 * 750 / 3000
+    assert "has noise of standard deviation 37.5; " in own
+    assert "not this run; of each round's noise multiplier 0.5 the updates have 0.5" in simulated
+    assert "has noise of standard deviation 150; " in simulated
     assert "while clip.norm is that of the first round" in noise_errors(adaptive(uplink=clip), 1000, 100)
 
 
