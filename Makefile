@@ -7,12 +7,14 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 DOCS   := $(VENV)/.docs
 ORACLE := $(VENV)/.oracle
+IN_C   := tests/fedtext/models tests/fedtext/methods/test_hsic.py tests/fedtext/methods/test_kteps.py \
+	tests/fedtext/training tests/fedtext/server/test_native_sums.py
 
 # Many processes are started. Where nothing that is compiled may be kept, each would compile the library anew, for half a
 # second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install sweep run test test-all test-faults fuzz mutants check format ui docs docs-serve bench bench-peers clean
+.PHONY: help install sweep run test test-all test-faults fuzz mutants sanitize check format ui docs docs-serve bench bench-peers clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -79,6 +81,13 @@ fuzz: $(READY)  ## thousands of malformed experiments, corpora and folders of ru
 
 mutants: $(READY)  ## small faults put into the mathematics one by one: which of them no test notices
 	$(BIN)/python -m tests.mutants
+
+# Tests that compile with compilers of their own are left out. -O3 stays, so that what is checked is what runs.
+sanitize: $(READY)  ## the tests of the C code, with gcc's checks of memory and arithmetic in it
+	CC="gcc -g -fsanitize=address,undefined -fno-sanitize-recover=undefined" \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so) $$(gcc -print-file-name=libstdc++.so.6)" \
+	ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc XDG_CACHE_HOME="$(CURDIR)/$(VENV)/sanitized" \
+	$(BIN)/python -m pytest -n 0 -k "not compiler and not width_of_vectors" $(IN_C)
 
 check: $(READY)  ## ruff, mypy and the import contract
 	$(BIN)/ruff check .

@@ -93,7 +93,12 @@ class ClientActor:
         return Host(context.get_node_id(), unused)
 
     def train(
-        self, flat: NDArray[np.float32], round_: int, stacks: Sequence[Sequence[int]], fold: bool, attempt: int = 1
+        self,
+        flat: NDArray[np.float32],
+        round_: int,
+        stacks: Sequence[Sequence[int]],
+        fold: bool,
+        audited: Sequence[int],
     ) -> list[Reply]:
         """Train stacks of clients.
 
@@ -102,9 +107,9 @@ class ClientActor:
             round_: Number of the round.
             stacks: The client ids of each stack.
             fold: Add the updates up in this actor instead of returning them; ``partial`` returns their sum.
-            attempt: Number of the attempt at the round, from 1.
+            audited: Ids of all clients of the round that audits attack, ascending.
         """
-        replies = [reply for members in stacks for reply in self.worker.train(flat, round_, members, attempt)]
+        replies = [reply for members in stacks for reply in self.worker.train(flat, round_, members, audited)]
         if self.on_gpu:
             self.metrics.gpu_memory(used=True)
         return [self._folded(reply, flat, round_) for reply in replies] if fold else replies

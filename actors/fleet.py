@@ -53,7 +53,8 @@ class RayFleet:
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, experiment.sums
         self.timeout, self.hang = experiment.resources.round_timeout_s, experiment.resources.hang_timeout_s
-        if experiment.audits:  # in some rounds they attack for minutes, in others they do nothing
+        self.audits = bool(experiment.audits)
+        if self.audits:  # in some rounds they attack for minutes, in others they do nothing
             self.hang = math.inf
         self.evaluated_s: dict[Sequence[str], float] = {}  # by splits, of the last round's
         self.exchanged_s = 0.0  # of the last messages of secure aggregation
@@ -133,16 +134,16 @@ class RayFleet:
         self.join()
         self.balance()
 
-    def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         if not self.settled:
             self._settle()
         self.settled = False
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
-        waiting = {}
+        waiting, audited = {}, self.clients.audited(cohort) if self.audits else []
         for place, hosted in enumerate(self._by_actor(cohort)):
             for call in grouped(stacks(hosted, self.stack), self.seconds, self.bytes_up, self.size):
-                reply = self.actors[place].train.remote(handle, round_, call, fold[place], attempt)
+                reply = self.actors[place].train.remote(handle, round_, call, fold[place], audited)
                 waiting[reply] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
         self.took, self.late = [], 0

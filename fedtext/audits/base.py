@@ -189,7 +189,7 @@ class LocalUpdate:
         trained: All its parameters before any mechanism, on the CPU, tables in its own rows.
         update: The update as the server decodes it from the payload.
         round: Number of the round, from 1.
-        place: Index among the clients of this round, in the order of their ids.
+        place: Index among the clients of this round that are evaluated, in the order of their ids.
         known: The attacker's knowledge.
     """
 

@@ -62,7 +62,9 @@ class SpanInversion(Audit):
     """
 
     name: Literal["span_inversion"] = "span_inversion"
-    clients: int = Field(1, ge=1, description="number of a round's clients to attack, those with the lowest ids")
+    clients: int = Field(
+        1, ge=1, description="number of a round's evaluated clients to attack, those with the lowest ids"
+    )
     layers: int = Field(2, ge=1, description="number of layers whose spans are used; 1: the first alone")
     budget: int = Field(2_000_000, ge=1, description="largest number of texts that are tried")
     lengths: Literal["known", "tried"] = Field("known", description="lengths of the texts; tried: all are possible")

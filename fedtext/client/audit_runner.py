@@ -19,8 +19,6 @@ from fedtext.layout import Layout
 from fedtext.ledger.examples import example_multiplier
 from fedtext.parameters import build_network
 from fedtext.records import RoundRecord
-from fedtext.server.sampling import sampled
-from fedtext.state.noise_key import NoiseKey
 from fedtext.wire.decoder import Decoder
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ class AuditRunner:
         words: The vocabulary.
         private: Initial values of the private parameters.
         network: Number of classes, of clients and of features, from which the network is built.
-        noise: The run's key.
         tests, public_SV, population: As in ``Known``.
     """
 
@@ -49,20 +46,18 @@ class AuditRunner:
         words: Sequence[str],
         private: Mapping[str, NDArray[np.float32]],
         network: tuple[int, int, int],
-        noise: NoiseKey,
         tests: Callable[[int], ClientData] | None = None,
         public_SV: NDArray[np.bool_] | None = None,
         population: Population | None = None,
     ) -> None:
-        self.experiment, self.layout, (_, self.clients, _), self.noise = experiment, layout, network, noise
+        self.experiment, self.layout = experiment, layout
         build = partial(build_network, experiment, *network)
         read = partial(texts_of, experiment)
         multiplier = example_multiplier(experiment) if experiment.audits and experiment.training.dp_sgd else 0.0
         self.known = Known(experiment, network[0], private, build, read, tests, public_SV, population, multiplier)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
-        self.attempt = 1  # at the round whose local updates follow
-        self.cohort: tuple[tuple[int, int], list[int]] = (0, 0), []  # of an attempt at a round
+        self.audited: Sequence[int] = ()  # ids of the clients of the round that are attacked
         self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and its observations
 
     def observe(
@@ -82,13 +77,10 @@ class AuditRunner:
             round_: Number of the round.
             data: The client.
         """
-        if not (self.experiment.audits and payload.size and self.experiment.evaluates(round_)):
+        if not (payload.size and data.id in self.audited and self.experiment.evaluates(round_)):
             return
         update = self.decoder.update(payload, data.id, flat, round_)
-        if self.cohort[0] != (round_, self.attempt):
-            cohort = sampled(self.experiment, range(self.clients), round_, self.noise, self.attempt)
-            self.cohort = (round_, self.attempt), cohort
-        place = self.cohort[1].index(data.id)
+        place = self.audited.index(data.id)
         local = LocalUpdate(data, self.layout.views(flat), parameters, update, round_, place, self.known)
         found = [audit.observe(local, self.words) for audit in self.experiment.audits]
         self.seen[data.id] = round_, [observation for observation in found if observation]

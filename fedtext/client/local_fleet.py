@@ -51,11 +51,10 @@ class LocalFleet:
         assert self.worker.secure is not None, "or the server asks nothing"
         return self.worker.secure.answer(step, messages)
 
-    def train(
-        self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int], attempt: int = 1
-    ) -> Iterator[Reply]:
+    def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        audited = self.clients.audited(cohort) if self.worker.experiment.audits else ()
         for members in stacks(cohort, self.stack):
-            yield from self.worker.train(handle, round_, members, attempt)
+            yield from self.worker.train(handle, round_, members, audited)
 
     def partials(self, round_: int) -> Iterator[Sum]:
         return iter(())

@@ -78,7 +78,6 @@ class Worker(Host):
             words,
             self.initial_private,
             self.parts,
-            self.noise,
             tests,
             public_SV,
             self.population,
@@ -88,7 +87,9 @@ class Worker(Host):
         super().restore(states)
         self.audits.forget(states)  # what they have done since
 
-    def train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int], attempt: int = 1) -> list[Reply]:
+    def train(
+        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], audited: Sequence[int] = ()
+    ) -> list[Reply]:
         """Run the local updates of a stack of clients: training, then each client's uplink.
 
         It never raises: the reply of a client that fails has the error, and the client keeps its former private state.
@@ -98,9 +99,9 @@ class Worker(Host):
             flat: The broadcast.
             round_: Number of the round.
             members: Ids of the clients.
-            attempt: Number of the attempt at the round, from 1.
+            audited: Ids of all clients of the round that audits attack, ascending.
         """
-        self.audits.attempt = attempt
+        self.audits.audited = audited
         finished, problem = self._attempt(flat, round_, members)
         if problem and len(members) > 1:  # find the client that failed, and train the others without it
             alone = [each for client in members for each in self._attempt(flat, round_, [client])[0]]

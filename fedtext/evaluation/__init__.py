@@ -1,5 +1,6 @@
 """Evaluation of a model on a client's texts, and over all clients' texts together."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -115,13 +116,18 @@ def _spread(evaluations: Sequence[Evaluated]) -> dict[str, float]:
     """Compute metrics of the spread over clients (FedeVocab paper, section 4.3).
 
     ``Local_p10`` is the value that 90 % of the clients reach (the nearest rank), and ``Global_geometric`` the geometric
-    mean, which is 0 if a client has 0.
+    mean, which is 0 if a client has 0. Both are NaN if the value of a client is.
     """
+    local, everywhere = (
+        np.array([evaluated.metrics[name] for evaluated in evaluations if name in evaluated.metrics])
+        for name in ("Local", "Global")
+    )
     found = {}
-    if local := sorted(evaluated.metrics["Local"] for evaluated in evaluations if "Local" in evaluated.metrics):
-        found["Local_p10"] = local[len(local) + -9 * len(local) // 10]
-    if shares := [evaluated.metrics["Global"] for evaluated in evaluations if "Global" in evaluated.metrics]:
-        found["Global_geometric"] = float(np.exp(np.log(shares).mean())) if min(shares) > 0 else 0.0
+    if len(local):
+        reached = float(np.sort(local)[len(local) + -9 * len(local) // 10])
+        found["Local_p10"] = reached if np.isfinite(local).all() else math.nan
+    if len(everywhere):
+        found["Global_geometric"] = 0.0 if everywhere.min() == 0 else float(np.exp(np.log(everywhere).mean()))
     return found
 
 

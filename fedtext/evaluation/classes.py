@@ -3,6 +3,7 @@
 Legend: N texts, B batch, C classes.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -45,14 +46,14 @@ def accuracy(
         scored: Whether to return scores.
 
     Returns:
-        The share of texts whose most probable class is theirs; and with two classes the score log p_1 - log p_0 of each
-        text, which distinguishes texts even if p_1 is rounded to 1. None with other numbers of classes, or if not
-        ``scored``.
+        The share of texts whose most probable class is theirs, NaN if a probability is not finite; and with two
+        classes the score log p_1 - log p_0 of each text, which distinguishes texts even if p_1 is rounded to 1. None
+        with other numbers of classes, or if not ``scored``.
 
     Raises:
         ValueError: The method returned no probabilities of each text.
     """
-    right, scores = [], []
+    right, finite, scores = [], [], []
     for chosen in texts.by_length(BATCH):
         batch, _ = assembler.single(texts, chosen)
         probabilities_BC = method.probabilities(model, batch, inference)
@@ -62,10 +63,11 @@ def accuracy(
                 f"{len(batch.labels_B)} texts, and not (texts, classes)"
             )
         right.append((probabilities_BC.argmax(1) == batch.labels_B).sum())
+        finite.append(probabilities_BC.isfinite().all())
         if scored and probabilities_BC.shape[1] == 2:
             log_BC = probabilities_BC.log()
             scores.append((chosen, log_BC[:, 1] - log_BC[:, 0]))
-    share = int(torch.stack(right).sum()) / len(texts)
+    share = int(torch.stack(right).sum()) / len(texts) if torch.stack(finite).all() else math.nan
     if not scores:
         return share, None
     scores_N = np.zeros(len(texts), np.float32)

@@ -186,14 +186,14 @@ class UpdateBuffer:
         before = self.schedule.step(round_ - 1).awaited if round_ > 1 else frozenset()
         return {*before, round_ - 1}
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         """Run the local updates of a round. The arguments and replies are those of ``Fleet.train``."""
         versions = self.schedule.step(round_).versions
         for version in sorted(set(versions.values())):
             if version not in self.handles:  # of a run that goes on
                 self.handles[version] = self.fleet.broadcast(self.earlier[version])
             members = [client for client in cohort if versions[client] == version]
-            yield from self.fleet.train(self.handles[version], round_, members, attempt)
+            yield from self.fleet.train(self.handles[version], round_, members)
 
     def received(self, client: int, round_: int) -> NDArray[np.float32]:
         """Return the parameters on which the update of a client in a round is based."""

@@ -182,7 +182,7 @@ class Federation(Generic[FleetT]):
             try:
                 self.step.secure.begin(round_, len(attempts), sample)
                 place = self.buffer or self.fleet
-                replies = place.train(handle, round_, sample.clients, len(attempts))
+                replies = place.train(handle, round_, sample.clients)
                 replies = in_order(replies, sample.clients, round_, self.names)
                 updates = self._updates(replies, round_, attempts[-1])
                 given = self.adversaries, self.state, self.decoder.sent, self.step.summation.check

@@ -92,6 +92,10 @@ class ClientTable(Sequence[ClientInfo]):
         """Return the ids of the clients that are evaluated."""
         return (self.ids.start + np.flatnonzero(self.evaluates)).tolist()
 
+    def audited(self, cohort: Sequence[int]) -> list[int]:
+        """Return the ids of those clients of a round that audits attack: the evaluated ones, ascending."""
+        return [client for client in sorted(cohort) if self.evaluates[client - self.ids.start]]
+
 
 class Fleet(Protocol):
     """The clients of a run, wherever they are. Results are keyed by client, and do not depend on place or order.
@@ -128,7 +132,7 @@ class Fleet(Protocol):
             Their answers.
         """
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         """Run the local updates of a round.
 
         If the aggregation needs only sums, a place may add up the updates of its clients and leave their payloads out;
@@ -138,7 +142,6 @@ class Fleet(Protocol):
             handle: The parameters that clients receive.
             round_: Number of the round.
             cohort: Ids of the clients.
-            attempt: Number of the attempt at the round, from 1.
 
         Returns:
             The reply of each client, in the order in which they finish.

@@ -33,6 +33,7 @@ VERSIONS = {
     "halves": 1,  # such blocks in bfloat16
     "fixed": 1,  # methods with a state: it is not about parameters that clients do not move
     "invited": 1,  # participation.over_selection: the number of clients is no longer rounded up by an error of rounding
+    "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
@@ -203,6 +204,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "halves": rounded and adapter is not None,
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
         "fixed": experiment.method.has_hooks() and adapter is not None,
+        "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
         "blocks": native and experiment.model.name in ("transformer", "causal"),

@@ -42,9 +42,9 @@ class Recording(LocalFleet):
 
     received: list[Reply]
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.received = []
-        for reply in super().train(handle, round_, cohort, attempt):
+        for reply in super().train(handle, round_, cohort):
             self.received.append(reply)
             yield reply
 

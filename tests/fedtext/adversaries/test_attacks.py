@@ -148,6 +148,23 @@ def test_the_distance_of_a_little_is_that_of_the_paper(bad: int, honest: int, z:
     assert LittleIsEnough(z=0.3).distance(bad, honest) == 0.3
 
 
+def test_the_distance_of_a_little_does_not_fall_with_more_adversaries() -> None:
+    found = [LittleIsEnough().distance(bad, 16 - bad) for bad in range(1, 17)]
+    assert found == sorted(found)
+    assert found[8:] == pytest.approx([NormalDist().inv_cdf(31 / 32)] * 8)  # nine of sixteen are a majority
+
+
+def test_colluding_adversaries_send_the_rows_that_one_of_them_has() -> None:
+    state = {TABLE: np.zeros((5, 2), np.float32)}
+    held = [np.array([3, 0], np.int32), np.array([3, 1], np.int32)]
+    own = [Update(k, 1, {TABLE: np.full((2, 2), k + 1, np.float32)}, rows) for k, rows in enumerate(held)]
+    for update in nonempty(LittleIsEnough(z=1.0).choose(own, 3, state)):
+        assert update.rows is not None
+        assert update.rows.tolist() == [0, 1, 3]
+        assert update.tensors[TABLE][:, 0] == pytest.approx([0.0, 0.0, 1.0])  # mean less deviation of 1 0, 0 2 and 1 2
+    assert LittleIsEnough().choose(own[:1], 3, state) == own[:1]
+
+
 def test_colluding_adversaries_send_mean_minus_z_deviations() -> None:
     rng = draws()
     state = {TABLE: np.zeros((5, 2), np.float32), "w": np.zeros(3, np.float32)}

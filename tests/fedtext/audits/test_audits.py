@@ -15,6 +15,7 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.methods import METHODS
 from fedtext.server.federation import Federation
+from fedtext.server.sampling import sampled
 from fedtext.state.fingerprint import SCIENCE, fingerprint
 from fedtext.wire.decoder import Decoder
 from tests import planned, tiny
@@ -40,7 +41,7 @@ class Watching(Recording):
 
     sent_to: Any
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.tables, self.sent_to = {}, handle
         observe = self.worker.audits.observe
 
@@ -49,7 +50,7 @@ class Watching(Recording):
             observe(payload, flat, parameters, round_, data)
 
         self.worker.audits.observe = noting  # type: ignore[method-assign]
-        yield from super().train(handle, round_, cohort, attempt)
+        yield from super().train(handle, round_, cohort)
         self.worker.audits.observe = observe  # type: ignore[method-assign]
 
 
@@ -220,3 +221,28 @@ def test_the_neighbours_lie_in_mlflow(store: "Store", tmp_path: Path) -> None:
     run_id = planned.run_id(tmp_path / "run" / case.id)
     path = store.client().download_artifacts(run_id, FILE, str(tmp_path))
     assert Path(path).read_text() == "# neighbours\n"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"participation": {"fraction": 0.375, "over_selection": 2, "pace": {"spread": 1}}},
+        {"participation": {"fraction": 0.5, "pace": {"spread": 1}, "availability": {"hour_s": 60}}},
+        {"evaluation": {"personalize": None, "clients": 4}},
+    ],
+    ids=["late clients", "a clock", "some are evaluated"],
+)
+def test_the_first_clients_that_return_and_are_evaluated_are_attacked(changes: dict[str, Any]) -> None:
+    """Not the first ones of the sample: nothing of these may come, and an attack that is not made finds nothing."""
+    audit = {"name": "gradient_inversion", "clients": 2, "steps": 1}
+    moved = 0
+    for seed in range(4):
+        made = tiny.experiment(seed=seed, audits=[audit], **changes)
+        federation = tiny.federation(made, tiny.corpus(clients=8), Recording)
+        last = list(federation.run())[-1]
+        returned = sorted(reply.client for reply in federation.fleet.received)
+        first = [client for client in returned if federation.fleet.clients.evaluates[client]][:2]
+        attacked = [name for name, scores in last.clients.items() if any("inversion_" in one for one in scores)]
+        assert sorted(attacked) == sorted(federation.names[client] for client in first)
+        moved += first != sampled(made, range(8), last.round, federation.fleet.noise)[:2]
+    assert moved

@@ -66,8 +66,8 @@ def test_metrics_of_clients_are_on_disk_and_not_in_memory(every: int, tmp_path: 
 class Unlucky(LocalFleet):
     """One in which client 1 fails in every round."""
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
-        for reply in super().train(handle, round_, cohort, attempt):
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        for reply in super().train(handle, round_, cohort):
             if reply.client == 1:
                 yield Reply(1, error="OSError: no")
             else:
@@ -101,9 +101,9 @@ class Adding(LocalFleet):
 
     federation: Federation
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.sum = self.federation.step.summation.empty()
-        for reply in super().train(handle, round_, cohort, attempt):
+        for reply in super().train(handle, round_, cohort):
             if reply.client:
                 self.sum.add(self.federation.decoder.update(reply.payload, reply.client, handle, round_))
                 reply = replace(reply, payload=reply.payload[:0])

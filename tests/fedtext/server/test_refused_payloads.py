@@ -47,8 +47,8 @@ class Faulty(LocalFleet):
 
     how = "nan"
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
-        for reply in super().train(handle, round_, cohort, attempt):
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        for reply in super().train(handle, round_, cohort):
             if reply.client == 1 and round_ == 2:
                 reply = (
                     Reply(1, error="away")

@@ -48,10 +48,10 @@ class Failing(LocalFleet):
 
     failing: Mapping[int, set[int]] = {}
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.cohorts = [*getattr(self, "cohorts", []), list(cohort)]
         broken = self.failing.get(len(self.cohorts), set())
-        for reply in super().train(handle, round_, cohort, attempt):
+        for reply in super().train(handle, round_, cohort):
             yield Reply(reply.client, error="OSError: no") if reply.client in broken else reply
 
 

@@ -49,7 +49,7 @@ class Scripted(LocalFleet):
         self.clock.now += 1
         return flat
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.clock.now += 10
         yield from self.replies
 

@@ -69,9 +69,9 @@ def test_absence_strikes_each_client_and_each_round_by_itself(participation: dic
 class Noting(tiny.Recording):
     """A fleet that keeps every round's cohort."""
 
-    def train(self, handle: Any, round_: int, cohort: Sequence[int], attempt: int = 1) -> Iterator[Reply]:
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         self.cohorts = [*getattr(self, "cohorts", []), list(cohort)]
-        yield from super().train(handle, round_, cohort, attempt)
+        yield from super().train(handle, round_, cohort)
 
 
 def test_a_federation_asks_the_cohort_of_its_round() -> None:
