@@ -3,7 +3,7 @@
 Legend: N texts, M train texts, U test texts.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from pydantic import Field
 from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words
 from fedtext.audits.calibrated import AttackField, Calibrated, Loss, References
 from fedtext.audits.confidences import attacked, confidences
+from fedtext.audits.gradients import texts_behind
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation import Evaluated
 from fedtext.evaluation.membership import Attacked, measures
@@ -30,7 +31,8 @@ class Membership(Audit):
 
     The model consists of the shared parameters after the round. Private word vectors (fedevocab, fedrecon, lg_fedavg
     that shares its encoder) are replaced by their initial values, since the client's own are never released; texts are
-    then encoded with the words of all clients together. If a method has two branches, the model is the shared one.
+    then encoded with the words of all clients together. If a method has two branches, the model is the shared one. Of
+    fedrecon train texts are those of the half that trains the shared parameters.
 
     - ``member_auc``: probability that a train text has a smaller loss, or looks more like a train text, than a test
       text, ties counting half; 0.5 is chance.
@@ -77,7 +79,8 @@ class Membership(Audit):
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
         if not len(local.data.test) or (self.simulates and local.round < local.known.experiment.training.rounds):
             return None
-        return Members(self, local.data, local.known)
+        train = local.data.train.take(texts_behind(local))  # others are no members: no update depends on them
+        return Members(self, replace(local.data, train=train), local.known)
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,12 @@ PRIVACY: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"server": SECURE, "uplink": [{"clip": {"norm": 0.1, "adaptive": {"quantile": 0.5}}}]},
         "an update has integers of one range, and clip sends a count beside it",
     ),
+    (
+        canaries.seen,
+        "fedavg",
+        LOCAL | {"wire": {"rows": "all", "shuffle": True}},
+        "a canary's bits are seen with its name, and the epsilon of wire.shuffle is of bits without",
+    ),
     (canaries.claimed, "local_only", LOCAL, "method local_only sends no updates, so that no canary would be seen"),
     (canaries.claimed, "fedavg", {"privacy": {"canaries": {}}}, "guarantees an epsilon that could be measured: set"),
     (canaries.claimed, "fedavg", LOCAL | {"uplink": ["clip"]}, "nothing in this experiment guarantees an epsilon"),
