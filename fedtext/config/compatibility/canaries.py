@@ -37,8 +37,8 @@ def seen(e: "Settings") -> Iterator[str]:
         yield f"{_KEY}: clip.adaptive follows the norms of updates, and canaries would raise it: leave out one of them"
     if e.wire.shuffle:
         yield (
-            f"{_KEY}: a canary's bits are seen with its name, and the epsilon of wire.shuffle is of bits without: leave "
-            "one of them out"
+            f"{_KEY}: a canary's bits are seen with its name, and the epsilon of wire.shuffle is of bits without it: "
+            "leave one of them out"
         )
     if e.shares_table and e.own_rows:
         yield f"{_KEY}: canaries have no words, and own rows are those of a client's words: set wire.rows: all"

@@ -118,7 +118,7 @@ PRIVACY: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         canaries.seen,
         "fedavg",
         LOCAL | {"wire": {"rows": "all", "shuffle": True}},
-        "a canary's bits are seen with its name, and the epsilon of wire.shuffle is of bits without",
+        "a canary's bits are seen with its name, and the epsilon of wire.shuffle is of bits without it",
     ),
     (canaries.claimed, "local_only", LOCAL, "method local_only sends no updates, so that no canary would be seen"),
     (canaries.claimed, "fedavg", {"privacy": {"canaries": {}}}, "guarantees an epsilon that could be measured: set"),
