@@ -184,7 +184,7 @@ def test_scores_do_not_depend_on_where_clients_live() -> None:
             worker = Worker(experiment, texts, [texts.clients[c] for c in hosted], private, corpus_clients=3)
             worker.population = population(worker)
             for client in hosted:
-                worker.train(flat, 1, [client])
+                worker.train(flat, 1, [client], range(3))
             read |= {n: r.metrics for n, r in worker.evaluate(flat, 1, hosted, final=False).items()}
         found.append(read)
     assert found[0] == found[1]

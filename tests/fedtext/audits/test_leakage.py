@@ -225,7 +225,7 @@ def test_what_is_found_does_not_depend_on_where_clients_live() -> None:
             clients = [texts.clients[client] for client in hosted]
             worker = Worker(experiment, texts, clients, private, corpus_clients=3)
             for client in hosted:
-                worker.train(flat, 1, [client])
+                worker.train(flat, 1, [client], range(3))
             read |= {n: r.metrics for n, r in worker.evaluate(flat, 1, hosted, final=False).items()}
         found.append(read)
     assert found[0] == found[1]
