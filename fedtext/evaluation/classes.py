@@ -67,7 +67,8 @@ def accuracy(
         if scored and probabilities_BC.shape[1] == 2:
             log_BC = probabilities_BC.log()
             scores.append((chosen, log_BC[:, 1] - log_BC[:, 0]))
-    share = int(torch.stack(right).sum()) / len(texts) if torch.stack(finite).all() else math.nan
+    found = int(torch.where(torch.stack(finite).all(), torch.stack(right).sum(), -1))  # one wait for the device
+    share = found / len(texts) if found >= 0 else math.nan
     if not scores:
         return share, None
     scores_N = np.zeros(len(texts), np.float32)

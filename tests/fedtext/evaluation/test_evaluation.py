@@ -159,3 +159,32 @@ def test_membership_takes_texts_for_members_whose_loss_is_at_most_the_mean_of_kn
         advantage, other = (float((judged <= at).mean() - (losses["test"] <= at).mean()) for at in (limit, of_all))
         assert made.rows[-1].clients[client.name]["member_advantage"] == pytest.approx(advantage)
         assert advantage != other, "or the two limits could not be told apart"
+
+
+class Diverged(FedAvg):
+    """One with a text that has no probabilities."""
+
+    def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:
+        found_BC = torch.full((len(batch.labels_B), 2), 0.5)
+        found_BC[-1] = torch.nan
+        return found_BC
+
+
+def test_a_model_without_probabilities_has_no_accuracy() -> None:
+    """The most probable class of nothing would be the first, and the accuracy its share."""
+    model, _ = tiny.model_and_batch(FedAvg())
+    texts = Texts(tiny.token_set(np.random.default_rng(0), 60, 1, 9, longest=6), 9)
+    share, _ = accuracy(Diverged(), model, texts, PLAIN, "both", scored=False)
+    assert math.isnan(share)
+    each = [Evaluated({"Local": value, "Global": value}) for value in (0.5, 1.0, share)]
+    assert all(map(math.isnan, nonempty(pooled(each).values())))
+    assert pooled(each[:2]) == pytest.approx({"Local_p10": 0.5, "Global_geometric": 0.5**0.5})
+    zero = Evaluated({"Local": 0.0, "Global": 0.0})
+    assert pooled([*each[:2], zero]) == {"Local_p10": 0.0, "Global_geometric": 0.0}
+
+
+def test_fine_tuning_that_diverges_has_no_accuracy() -> None:
+    made = tiny.Finished("fedavg", evaluation={"personalize": {"steps": 4, "every": 2, "lr_multiplier": 1e30}})
+    last = made.rows[-1].metrics
+    assert math.isnan(last["Ap"])
+    assert 0 <= last["Ag"] <= 1
