@@ -189,15 +189,28 @@ def clients(sweep: Sweep, name: str) -> Table:
     rows = []
     for client in every:
         found = {row.id: means[row.id].get(client) for row in shown}
-        known = [one.mean for one in found.values() if one]
-        first = (min if of.unit.less else max)(known) if of.ranked and len(shown) > 1 else None
-        fields = [
-            value(one, of, one is not None and first is not None and equal(one.mean, first)) for one in found.values()
-        ]
-        rows.append([Field(client), *fields])
+        whole = {row.id: one.mean for row in shown if (one := found[row.id]) and of_every_seed(row, one)}
+        first = (min if of.unit.less else max)(whole.values()) if whole and of.ranked and len(shown) > 1 else None
+        best = {id_ for id_, mean in whole.items() if first is not None and equal(mean, first)}
+        rows.append([Field(client), *(value(one, of, id_ in best) for id_, one in found.items())])
     caption = f"{sweep.name}: {of.head} of each client after the last round."
-    said = [f"{name}: {of.summary}.", *(["Marked: the best of each client."] if len(shown) > 1 else [])]
+    partial = any(not of_every_seed(row, one) for row in shown for one in means[row.id].values())
+    said = [f"{name}: {of.summary}.", *([f"Marked: {best_of_each(partial)}"] if len(shown) > 1 else [])]
     return Table(f"clients-{name}", caption, ["client", *(row.name for row in shown)], rows, said)
+
+
+def of_every_seed(row: Row, found: Spread) -> bool:
+    """Whether a client's mean is over all seeds of a row: else it would be biased, and is not compared."""
+    return found.count == len(row.samples)
+
+
+def best_of_each(partial: bool) -> str:
+    """Return what is marked in a table or heat map of clients.
+
+    Args:
+        partial: Whether some of its means lack a seed.
+    """
+    return f"the best of each client{', of the rows that have a value of every seed' if partial else ''}."
 
 
 def points(sweep: Sweep, key: str) -> dict[str, list[Row]]:

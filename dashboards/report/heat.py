@@ -1,6 +1,6 @@
 """Heat map: clients by methods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from dashboards.groups import Spread
 from dashboards.report.measures import Measure, equal
@@ -18,6 +18,7 @@ def heat(
     columns: Sequence[str],
     values: Mapping[tuple[str, str], Spread],
     title: str,
+    partial: Collection[tuple[str, str]] = (),
 ) -> str:
     """Return a heat map.
 
@@ -28,9 +29,10 @@ def heat(
         columns: Names of its columns.
         values: Values by row and column, in the unit of the records.
         title: Its title.
+        partial: The row and column of values that lack a seed: none of them is outlined as the best.
     """
     means = [one.mean for one in values.values()]
-    low, high = min(means), max(means)
+    low, high, whole = min(means), max(means), values.keys() - set(partial)
     room = min(LONGEST, LETTER * max(map(len, columns), default=0))
     above = 20 + SLOPE * room
     width, high_of_all = NAME + CELL * len(columns) + max(72, 0.8 * room), above + STEP * len(rows) + 28
@@ -42,13 +44,14 @@ def heat(
     for line, client in enumerate(rows):
         y = above + STEP * line
         body.append(text(NAME - 6, y + 16, client, "end", room=NAME - 8))
-        known = [one.mean for column in columns if (one := values.get((client, column)))]
+        known = [values[client, column].mean for column in columns if (client, column) in whole]
         best = (min if of.unit.less else max)(known) if known and len(columns) > 1 and of.ranked else None
         for place, column in enumerate(columns):
             if found := values.get((client, column)):
                 share = (found.mean - low) / (high - low) if high > low else 0.5
                 x = NAME + CELL * place
-                body.append(_cell(x, y, of.write(found.mean), share, best is not None and equal(found.mean, best)))
+                first = best is not None and (client, column) in whole and equal(found.mean, best)
+                body.append(_cell(x, y, of.write(found.mean), share, first))
     y = above + STEP * len(rows) + 8
     for place in range(5):
         body.append(_cell(NAME + 28 * place, y, "", place / 4, False, 28, 12))

@@ -8,12 +8,14 @@ from dashboards.report.collect import Row, Sweep
 from dashboards.report.compare import best_rows, measure_of, measures
 from dashboards.report.contents import (
     NONE,
+    best_of_each,
     client_means,
     client_metrics,
     clients,
     curve,
     differences,
     effective,
+    of_every_seed,
     points,
     pooled,
     results,
@@ -137,6 +139,8 @@ def tradeoffs(ids: Ids, sweep: Sweep) -> Section | None:
     more = f"<figcaption>The data of the plot name all {len(those)}.</figcaption>" if len(those) > NAMES else ""
     key = f"<figure>{legend(ids, names, False, 'Names of the points', kinds)}{more}</figure>\n"
     note = "Filled: on the Pareto front, where no other row is better in both. Means over seeds."
+    lacking = any(not point.whole for _, _, found in pairs for point in found)
+    note += " Rows that lack a value for a seed are no candidates." if lacking else ""
     note += " epsilon is what the privacy ledger claims for the whole run." if "epsilon" in used else ""
     note += " Without a script the first pair of axes is shown."
     pareto = front(sweep)
@@ -227,15 +231,21 @@ def by_client(ids: Ids, sweep: Sweep) -> Section | None:
             for row, label in zip(rows, columns, strict=True)
             for c, one in client_means(row, name).items()
         }
+        partial = {
+            (c, label)
+            for row, label in zip(rows, columns, strict=True)
+            for c, one in client_means(row, name).items()
+            if not of_every_seed(row, one)
+        }
         names = list(dict.fromkeys(client for client, _ in values))
-        outlined = " Outlined: the best of each client." if len(rows) > 1 else ""
+        outlined = f" Outlined: {best_of_each(bool(partial))}" if len(rows) > 1 else ""
         caption = f"{of.head} after the last round.{outlined} {left}".rstrip()
         if len(names) > CLIENTS:
             names = _worst(names, columns, values, of)
             caption += f" {CLIENTS} clients with the worst means; the table below and its CSV have all."
         shown = {key: one for key, one in values.items() if key[0] in set(names)}
         if shown:
-            drawn = heat(ids, of, names, columns, shown, f"{name} of each client and method")
+            drawn = heat(ids, of, names, columns, shown, f"{name} of each client and method", partial)
             plots.append(figure(drawn, table, caption, wide=True))
     return Section("clients", "Client by client", f'<div class="heats">\n{"".join(plots)}</div>\n') if plots else None
 

@@ -26,6 +26,7 @@ class Point:
         x, y: Its values, in the units of the axes; ``x`` is infinite without a number.
         side: Why it has no number in x, which is an epsilon; empty if it has one.
         named: What stands beside its mark: the number of the row.
+        whole: Whether every seed has both values: else their means are biased, or of different seeds.
     """
 
     row: Row
@@ -33,6 +34,7 @@ class Point:
     y: float
     side: Sideways = ""
     named: str = ""
+    whole: bool = True
 
 
 def axes(sweep: Sweep) -> tuple[list[Measure], list[Measure]]:
@@ -67,25 +69,30 @@ def points(sweep: Sweep, across: Measure, up: Measure) -> list[Point]:
         x, y = row.spread(across.name), row.spread(up.name)
         if y is None:
             continue
-        named = str(place)
+        named, high, whole = str(place), rounded(up.unit.factor * y.mean), row.complete(up.name)
         if x is not None:
-            made.append(Point(row, rounded(across.unit.factor * x.mean), rounded(up.unit.factor * y.mean), "", named))
+            whole = whole and row.complete(across.name)
+            made.append(Point(row, rounded(across.unit.factor * x.mean), high, "", named, whole))
         elif across.name == "epsilon" and row.experiment is not None:
             method = row.experiment.method
             sent = method.shares or method.pooled
             side: Sideways = "no guarantee" if sent else "nothing sent"
-            made.append(Point(row, math.inf if sent else -math.inf, rounded(up.unit.factor * y.mean), side, named))
+            made.append(Point(row, math.inf if sent else -math.inf, high, side, named, whole))
     return made
 
 
 def front(found: Sequence[Point], up: Measure) -> list[Point]:
-    """Return the points that no other one is better than in both measures, from left to right. Less is better in x."""
+    """Return the points that no other one is better than in both measures, from left to right. Less is better in x.
+
+    Points that are not ``whole`` are no candidates, and beat no other one.
+    """
 
     def beaten(one: Point, by: Point) -> bool:
         no_worse = by.x <= one.x and not up.better(one.y, by.y)
         return no_worse and (by.x < one.x or up.better(by.y, one.y))
 
-    kept = [one for one in found if not any(beaten(one, by) for by in found)]
+    whole = [one for one in found if one.whole]
+    kept = [one for one in whole if not any(beaten(one, by) for by in whole)]
     return sorted(kept, key=lambda one: (one.x, one.y))
 
 
@@ -114,9 +121,10 @@ def tradeoff(ids: Ids, found: Sequence[Point], across: Measure, up: Measure, ser
     for one in found:
         x, y = at[id(one)]
         title = f"{one.row.name}: {one.side or across.shown(one.x)}, {up.shown(one.y)}"
+        title += "" if one.whole else ", not of every seed"
         body.append(mark(x, y, series[one.row.method], hollow=one not in best, title=title))
         body.append(_named(x, y, one.named, taken))
-    names = ", ".join(f"{one.named} {one.row.name}" for one in best)
+    names = ", ".join(f"{one.named} {one.row.name}" for one in best) or "none"
     desc = f"{len(found)} rows by {across.name} and {up.name}. On the Pareto front: {names}."
     return drawing(ids, (WIDTH, HIGH), f"{up.name} against {across.name}", desc, body)
 
