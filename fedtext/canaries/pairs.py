@@ -55,11 +55,11 @@ def run(trial: Trial, content: str) -> Run:
 def of_pairs(runs: Sequence[Run]) -> list[str]:
     """Return a sentence on whether two runs tell more together than both guarantee; none if there are no two.
 
-    Each run is compared with the one before it. For each pair it is tested, with who was in the one run, and with who
-    was in the other, whether the guarantee of both allows that number of right guesses.
+    Each run is compared with the one of the same seed before it. For each pair it is tested, with who was in the one
+    run, and with who was in the other, whether the guarantee of both allows that number of right guesses.
 
     Args:
-        runs: Runs with ``server.noise``. Those of one corpus, seed and number of canaries are compared.
+        runs: Runs. Those with ``server.noise``, of one corpus, seed and number of canaries, are compared.
     """
     groups: dict[str, list[Run]] = {}
     for each in runs:
@@ -67,12 +67,13 @@ def of_pairs(runs: Sequence[Run]) -> list[str]:
         if made.server.noise and made.privacy.canaries:
             groups.setdefault(f"{made.corpus!r} {made.seed} {len(each.scores_K)}", []).append(each)
     pairs = [pair for group in groups.values() for pair in pairwise(group)]
-    tests = [test for one, other in pairs for test in (_test(one, other), _test(other, one)) if test]
-    if not tests:
+    found = [(pair, test) for pair in pairs for test in (_test(*pair), _test(*reversed(pair))) if test]
+    if not found:
         return []
+    compared, tests = {id(each) for pair, _ in found for each in pair}, [test for _, test in found]
     least, claimed, config = min(tests, key=lambda test: test[0])
     chance = min(1.0, least * len(tests))
-    said = f"canaries of {len(runs)} trials, each compared with the one before it"
+    said = f"canaries of {len(compared)} trials, each compared with the one of the same seed before it"
     if chance < 1 - config.confidence:
         return [
             f"{said}: two tell MORE together than the epsilon of {format_epsilon(claimed)} that both guarantee (p = "

@@ -32,7 +32,8 @@ def test_bounds_stand_beside_claims_and_pairs_of_trials_are_compared(
         assert "of 10 guesses about 80 canaries are right" in measured
     together, pairs = sweep.guarantees()
     assert together.startswith("trials with server.noise on the same clients: the 2 of seed 0 together: ")
-    assert pairs.startswith("canaries of 2 trials, each compared with the one before it: no two tell more together")
+    said = "canaries of 2 trials, each compared with the one of the same seed before it: no two tell more together"
+    assert pairs.startswith(said)
     print_table(sweep.cases, sweep.outcomes, "Ap", "max")
     header, _, first, *others = capsys.readouterr().out.splitlines()
     (told,) = [line for line in others if line.startswith("epsilon_lower: ")]

@@ -167,6 +167,19 @@ def test_one_run_makes_no_pair() -> None:
     assert of_pairs([run(Trial(made), small.last(made).files[FILE]) for made in (trial, other)]) == [], "other clients"
 
 
+def test_trials_that_were_compared_with_no_other_are_not_counted() -> None:
+    """Two of seed 0, one of seed 1, one of other canaries, and one with noise of clients."""
+    pair = [small.central(EPSILON, canaries=60, rounds=rounds) for rounds in (1, 2)]
+    others = [
+        small.central(EPSILON, canaries=60, seed=1),
+        small.central(EPSILON, canaries=100),
+        small.made(1, 0, 60, uplink=[{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 2.2}}]),
+    ]
+    finished = [(made, small.last(made).files) for made in (*pair, *others)]
+    (said,) = of_pairs([run(Trial(made, read(files["ledger.json"])), files[FILE]) for made, files in finished])
+    assert said.startswith("canaries of 2 trials, each compared with the one of the same seed before it: ")
+
+
 def test_scores_are_kept_with_who_was_in_the_run() -> None:
     record = small.last(small.central(EPSILON, canaries=100))
     header, *rows = record.files[FILE].splitlines()
