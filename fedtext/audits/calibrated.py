@@ -102,7 +102,9 @@ class RMIA(Calibrated):
     ) -> NDArray[np.float64]:
         ratios_N = self._ratios(target, outside)
         ratios_Z = np.sort(self.gamma * self._ratios(population.target, population.outside))
-        return np.searchsorted(ratios_Z, ratios_N, side="right") / len(ratios_Z)
+        dominated_N = np.searchsorted(ratios_Z, ratios_N, side="right") / len(ratios_Z)
+        # NaN is sorted behind all numbers: a diverged model would dominate every text, and look like chance.
+        return np.where(np.isnan(ratios_N) | np.isnan(ratios_Z).any(), np.nan, dominated_N)
 
     def _ratios(self, target: Confidences, outside: Sequence[Confidences]) -> NDArray[np.float64]:
         out_N = np.mean([shadow.right_N for shadow in outside], axis=0)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from fedtext.audits.calibrated import RMIA, LiRA, Reference, halves
+from fedtext.audits.calibrated import RMIA, Calibrated, LiRA, Reference, halves
 from fedtext.audits.confidences import Confidences
 from fedtext.client.local_fleet import LocalFleet, population
 from fedtext.client.shadows import ShadowPopulation, simulated
@@ -19,6 +19,7 @@ from fedtext.client.worker import Worker
 from fedtext.config.compatibility import problems
 from fedtext.corpora.rows import within
 from fedtext.corpora.types import Corpus, TokenSet
+from fedtext.evaluation.membership import measures
 from fedtext.layout import TABLE, Layout
 from fedtext.methods import METHODS
 from fedtext.parameters import initial
@@ -81,6 +82,21 @@ def test_lira_is_the_probability_of_a_smaller_logit(shadows: int) -> None:
         fitted = NormalDist(sum(out) / len(out), (common if shadows < 64 else variance(out)) ** 0.5)
         expected.append(log(fitted.cdf(*logits([target], x))))
     assert LiRA(shadows=shadows).scores(target, outside, reference).tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("attack", [RMIA(), LiRA(shadows=6)], ids=lambda attack: attack.name)
+def test_a_model_that_diverged_has_no_scores(attack: Calibrated) -> None:
+    rng = np.random.default_rng(2)
+    target, outside = drawn(rng, 5), each(rng, 3, 5)
+    reference = Reference(drawn(rng, 9), each(rng, 3, 9))
+    assert np.isfinite(attack.scores(target, outside, reference)).all()
+    lost = replace(target, right_N=target.right_N.copy(), others_N=target.others_N.copy())
+    lost.right_N[1], lost.others_N[1] = np.nan, np.nan
+    scores_N = attack.scores(lost, outside, reference)
+    assert np.isnan(scores_N).tolist() == [False, True, False, False, False]
+    assert measures(-scores_N.astype(np.float32), np.zeros(3, np.float32)) == {}
+    shadows = [Confidences(np.full(9, np.nan), np.full(9, np.nan)), *reference.outside[1:]]
+    assert np.isnan(attack.scores(target, outside, Reference(reference.target, shadows))).all()
 
 
 def test_confidences_near_one_are_not_rounded_to_it() -> None:
