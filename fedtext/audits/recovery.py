@@ -37,6 +37,20 @@ class Pairing:
     found: Sequence[Ints]
     recovered: Ints
 
+    def exact(self, words: Words) -> list[bool]:
+        """Return of each original that has words whether every one of them is recovered, in order.
+
+        Special tokens are ignored in both texts. A text of these alone is left out: there is nothing to recover.
+
+        Args:
+            words: The vocabulary.
+        """
+        return [
+            np.array_equal(named_T, found_T[words.named[found_T]])
+            for text_T, found_T in zip(self.texts, self.found, strict=True)
+            if len(named_T := text_T[words.named[text_T]])
+        ]
+
     def metrics(self, words: Words, digits: bool) -> dict[str, float]:
         """Compute the metrics, by name.
 

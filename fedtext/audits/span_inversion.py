@@ -54,8 +54,8 @@ class SpanInversion(Audit):
     Adam's steps are no sums of inputs, so that behind them no word stands out; that hides them from this attack alone.
 
     ``span_public_...`` is found with the vectors that the attacker has, ``span_unrelated_...`` with random ones, which
-    is chance. recovery.py defines the metrics; ``..._texts`` is the share of texts of which every word is recovered, in
-    order.
+    is chance. recovery.py defines the metrics; ``..._texts`` is the share of texts with words of which every word is
+    recovered, in order.
     ``span_free`` is the share of the directions of the first attention's output that no text has: if it is near 0, as
     with at least as many tokens as dimensions, no text can be told from another one. ``span_candidates`` is the
     number of words that the first layer discloses: 0 if none stands out, as under noise.
@@ -137,23 +137,21 @@ class Spans(Observation):
                 self.values["span_candidates"] = float(candidates)
             pairing = paired(texts, found, train.labels_N, None)
             metrics = pairing.metrics(self.words, local.known.experiment.corpus.text.name != "hash")
-            named = self.words.named
-            pairs = zip(pairing.texts, pairing.found, strict=True)
-            same = [np.array_equal(text[named[text]], other[named[other]]) for text, other in pairs]
-            metrics["texts"] = float(np.mean(same))
+            if exact := pairing.exact(self.words):
+                metrics["texts"] = float(np.mean(exact))
             self.values |= {f"span_{table}_{measure}": value for measure, value in metrics.items()}
             self.pairings[table] = pairing
         return self.values
 
     def report(self, shared: State, words: Words) -> dict[str, str]:
+        exact = self.pairings["public"].exact(words)
         lines = [
             f"# Texts of {plain(self.client)}, recovered from the spans of its update",
             "",
             "Bold: a word of the original. With the vectors that an attacker has (public), and with random ones "
             "(unrelated).",
             "",
-            f"{self._why()} {self.values['span_public_texts']:.0%} of {len(self.pairings['public'].texts)} texts are "
-            "recovered exactly.",
+            f"{self._why()} {sum(exact)} of {len(exact)} texts with words are recovered exactly.",
             *shown(self.pairings, words, _SHOWN),
         ]
         return {FILE: "\n".join(lines) + "\n"}

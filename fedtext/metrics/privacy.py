@@ -52,7 +52,7 @@ ATTACKS: list[Metric] = [
         _leak(name, f"span_inversion, {how}: {what}", columns="all" if name == "span_public_texts" else "none")
         for table, how in _SPANS.items()
         for measure, what in (
-            _RECOVERY | {"texts": "share of the texts of which every word is recovered, in order"}
+            _RECOVERY | {"texts": "share of the texts with words of which every word is recovered, in order"}
         ).items()
         if (name := f"span_{table}_{measure}")
     ),

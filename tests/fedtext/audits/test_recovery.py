@@ -33,6 +33,14 @@ def test_figures_by_hand() -> None:
     assert of([1], [2]) == {}
 
 
+def test_texts_are_recovered_exactly_or_have_no_words() -> None:
+    words = Words(["<pad>", "<unk>", "on", "may"], {})
+    texts = [np.array([2, 1, 3]), np.array([1, 1]), np.array([2, 3]), np.array([2]), np.zeros(0, np.int64)]
+    found = [np.array([2, 3, 0]), np.array([1, 1]), np.array([3, 2]), np.zeros(0, np.int64), np.zeros(0, np.int64)]
+    assert Pairing(texts, found, np.concatenate(found)).exact(words) == [True, False, False]
+    assert Pairing(texts[1:2], [np.array([2])], np.array([2])).exact(words) == []
+
+
 def test_a_number_leaks_in_whichever_text_it_is_found() -> None:
     names = ["<pad>", "<unk>", "on", "may", "7th", "at", "pm", "5"]
     texts = [np.array([2, 3, 4]), np.array([5, 6, 7])]  # on may 7th; at pm 5

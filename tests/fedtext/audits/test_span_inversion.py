@@ -258,6 +258,17 @@ def test_steps_of_adam_span_no_inputs_and_momentum_changes_nothing() -> None:
     assert found([6], 96, training={"optimizer": {"lr": 0.1, "momentum": 0.9}})["public_texts"] == 1
 
 
+def test_a_text_without_words_is_neither_recovered_nor_missed() -> None:
+    """One text is all unknown words, and of the others nothing is found: also nothing of the first one."""
+    (client,), texts = (made := corpus([8] * 6, seed=3)).clients, slice(0, 8)
+    client.rows_R[1] = made.vocabulary.index("<unk>")
+    client.train.tokens_T[texts] = 1
+    adam = ONE_STEP | {"batch_size": 6, "engine": "reference", "optimizer": {"name": "adam", "lr": 0.001}}
+    row = finished(made, ["span_inversion"], model=model(96), training=adam).rows[-1]
+    assert [row.metrics[f"span_{table}_texts"] for table in ("public", "unrelated")] == [0, 0]
+    assert "0 of 5 texts with words are recovered exactly." in row.files[FILE]
+
+
 def test_the_budget_bounds_the_search() -> None:
     poor = found([8] * 6, 96, audit={"budget": 50})
     assert poor["public_texts"] == 0
