@@ -50,7 +50,7 @@ def groups(cases: Sequence[Case]) -> list[Group]:
 
 
 def metrics_of(group: Group, outcomes: Mapping[str, Outcome]) -> dict[str, Spread]:
-    """Return the spread of each metric over seeds, from the last value in each trial that has not failed. Values that
+    """Return the spread of each metric over seeds, from ``last_values`` of each trial that has not failed. Values that
     are infinite or NaN are left out."""
     ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]
     last = [last_values(outcome.rows) for outcome in ended if outcome.status != "failed"]

@@ -54,7 +54,7 @@ class Trial:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last value of every metric."""
+        """The value of every metric after the last round, as in tables."""
         return last_values(self.history)
 
     @property

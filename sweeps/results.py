@@ -90,7 +90,7 @@ def reproduced(
 
 
 def _value(records: Sequence[RoundRecord], metric: str, select: str) -> float | None:
-    """Return the last value of a metric; that of the selected round, if it is what the round was selected by."""
+    """Return a metric after the last round; of the selected round, if it is what the round was selected by."""
     if metric == select:
         return next((one.metrics[metric] for one in records if one.round == best_round(records, metric)), None)
     return last_values(records).get(metric)

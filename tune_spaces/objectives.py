@@ -5,7 +5,7 @@ from typing import get_args
 from fedtext.config.experiment import Experiment
 from fedtext.config.selection import Sorting
 from fedtext.errors import UserError
-from fedtext.metrics import LATE, find
+from fedtext.metrics import ATTACKED, EVALUATED, LATE, find
 
 
 def check_metric(experiment: Experiment, baseline: bool = False) -> None:
@@ -70,7 +70,7 @@ def _check_stops(metric: str, experiment: Experiment) -> None:
             f"tune.grace_rounds ({tune.grace_rounds}) is more than training.rounds ({experiment.training.rounds}): "
             f"{tune.scheduler} would have nothing to stop"
         )
-    if described.when == "evaluated rounds" and experiment.evaluation.every > 1 and tune.scheduler != "pbt":
+    if described.when in (EVALUATED, ATTACKED) and experiment.evaluation.every > 1 and tune.scheduler != "pbt":
         raise UserError(f"{key} compares trials every round: set evaluation.every to 1 to compute {metric}")
     if experiment.evaluation.select != "last" and f"{metric}_val" in experiment.evaluated_metrics:
         raise UserError(

@@ -32,7 +32,7 @@ class Sample:
         seed: Its seed.
         status: How it ended; ``left`` if it has not ended.
         records: The records of its rounds.
-        values: The last value of each metric, and costs; empty unless it ended well.
+        values: Its metrics (``last_values``) and costs; empty unless it ended well.
         error: The cause of a failure.
     """
 

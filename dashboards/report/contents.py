@@ -12,7 +12,8 @@ from dashboards.report.compare import best_rows, measure_of, measures, paired
 from dashboards.report.measures import COSTS, Measure, equal, measure
 from dashboards.report.tables import Field, Table
 from dashboards.table import notes, spread
-from fedtext.metrics import column_order, find, of_test, of_validation
+from dashboards.trial import last_evaluated
+from fedtext.metrics import column_order, find, of_evaluated_rounds, of_test, of_validation
 
 NONE = Field("-")
 
@@ -169,11 +170,14 @@ def client_metrics(sweep: Sweep) -> list[str]:
 
 
 def client_means(row: Row, name: str) -> dict[str, Spread]:
-    """Return the last value of a metric of each client, over seeds."""
+    """Return a metric of each client over seeds, after the last round as ``last_values`` has it."""
     found: dict[str, list[float]] = {}
     for sample in row.samples:
         last: dict[str, float] = {}
-        for record in sample.records if sample.values else ():
+        records = sample.records if sample.values else ()
+        if of_evaluated_rounds(name):
+            records = (evaluated,) if (evaluated := last_evaluated(records)) else ()
+        for record in records:
             last.update({c: values[name] for c, values in record.clients.items() if values.get(name) is not None})
         for client, number in last.items():
             if math.isfinite(number):

@@ -3,10 +3,12 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
-from fedtext.metrics.metric import LATE, Kind, Metric, Unit, When
+from fedtext.metrics.metric import ATTACKED, EVALUATED, LATE, Kind, Metric, Unit, When
 from fedtext.metrics.table import METRICS
 
 __all__ = [
+    "ATTACKED",
+    "EVALUATED",
     "LATE",
     "METRICS",
     "Kind",
@@ -17,6 +19,7 @@ __all__ = [
     "find",
     "legend",
     "meaning",
+    "of_evaluated_rounds",
     "of_test",
     "of_validation",
     "smaller_is_better",
@@ -33,6 +36,12 @@ def of_validation(name: str) -> bool:
     """Whether this is a metric of validation texts."""
     metric = find(name)
     return metric is not None and metric.validation and name.endswith("_val")
+
+
+def of_evaluated_rounds(name: str) -> bool:
+    """Whether this is a metric of every evaluated round."""
+    metric = find(name)
+    return metric is not None and metric.when == EVALUATED
 
 
 def of_test(name: str) -> bool:

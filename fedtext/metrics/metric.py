@@ -6,7 +6,9 @@ from typing import Literal
 
 Kind = Literal["evaluation", "training", "privacy", "attack", "traffic", "server", "cost", "sweep"]
 Unit = Literal["fraction", "perplexity", "nats", "bits", "number", "bytes", "seconds", "rounds", "epsilon", "delta"]
-When = Literal["every round", "evaluated rounds", "last round", "once", "end of the sweep"]
+When = Literal["every round", "evaluated rounds", "rounds of the audit", "last round", "once", "end of the sweep"]
+EVALUATED: When = "evaluated rounds"
+ATTACKED: When = "rounds of the audit"  # the evaluated ones that it names
 LATE: When = "last round"
 
 
@@ -32,7 +34,7 @@ class Metric:
     kind: Kind = "evaluation"
     unit: Unit = "fraction"
     better: Literal["larger", "smaller", "neither"] = "larger"
-    when: When = "evaluated rounds"
+    when: When = EVALUATED
     validation: bool = False
     columns: Literal["all", "test", "none"] = "none"
 

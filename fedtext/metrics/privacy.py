@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from fedtext.metrics.metric import LATE, Metric
+from fedtext.metrics.metric import ATTACKED, LATE, Metric
 
 _leak = partial(Metric, kind="attack", better="smaller")
 _privacy = partial(Metric, kind="privacy", better="smaller")
@@ -29,7 +29,7 @@ _SHOWN = ("inversion_public_recall", "inversion_public_ptlr")
 # Each list in the order of a table's columns.
 ATTACKS: list[Metric] = [
     *(
-        _leak(name, f"gradient_inversion, {how}: {what}", columns="all" if name in _SHOWN else "none")
+        _leak(name, f"gradient_inversion, {how}: {what}", when=ATTACKED, columns="all" if name in _SHOWN else "none")
         for table, how in _TABLES.items()
         for measure, what in _RECOVERY.items()
         if (name := f"inversion_{table}_{measure}")
@@ -40,6 +40,7 @@ ATTACKS: list[Metric] = [
         "The attacker's objective.",
         unit="number",
         better="neither",
+        when=ATTACKED,
     ),
     _leak(
         "inversion_candidates",
@@ -47,6 +48,7 @@ ATTACKS: list[Metric] = [
         "gradient_inversion.md says which words these are.",
         unit="number",
         better="neither",
+        when=ATTACKED,
     ),
     *(
         _leak(name, f"span_inversion, {how}: {what}", columns="all" if name == "span_public_texts" else "none")
