@@ -50,15 +50,30 @@ class TwoBranches(nn.Module):
             return o_BF, o_BF
         return o_BF, self.encoder_private(self.embedding_private or self.embedding, batch)
 
-    def layers(self) -> list[Tensor]:
-        """Return weights and biases for ``Branches``; empty if the terms have to be computed otherwise."""
-        found: list[Tensor] = []
-        branches = (self.projection_shared, self.head_shared), (self.projection_private, self.head_private)
-        for projection, head in branches:
-            if (dense := layers_between_relus(head)) is None:
-                return []
-            found += [projection.weight, projection.bias, *dense] if isinstance(projection, nn.Linear) else dense
-        return found
+    def layers(self, projected: bool) -> list[Tensor]:
+        """Return weights and biases for ``Branches``; empty if the terms have to be computed otherwise.
+
+        Args:
+            projected: Whether there are projections.
+        """
+        shared = self._branch(self.projection_shared, self.head_shared, projected)
+        private = self._branch(self.projection_private, self.head_private, projected)
+        # The functions in C take the widths of both branches from the shared one.
+        alike = [tensor.shape for tensor in shared] == [tensor.shape for tensor in private]
+        return shared + private if alike else []
+
+    @staticmethod
+    def _branch(projection: nn.Module, head: nn.Module, projected: bool) -> list[Tensor]:
+        """Return weights and biases of a branch; empty if its layers are others than those which C computes."""
+        dense = layers_between_relus(head)
+        if not dense:
+            return []
+        if not projected:
+            return dense if type(projection) is nn.Identity else []
+        if type(projection) is not nn.Linear or projection.bias is None:
+            return []
+        square = projection.in_features == projection.out_features == dense[0].shape[1]
+        return [projection.weight, projection.bias, *dense] if square else []
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         o_BF, own_BF = self.encoded(batch)
@@ -84,7 +99,7 @@ class FusedTerms:
     def of(method: "KTEPS", network: TwoBranches) -> "FusedTerms | None":
         modules = [each for each in (network.encoder, network.encoder_private) if each is not None]
         encoders = [RecurrentPass.of(network, encoder) for encoder in modules]
-        layers = names_of(network, network.layers())
+        layers = names_of(network, network.layers(method.projection))
         if not layers or network.embedding_private is not None:
             return None
         found = tuple(encoder for encoder in encoders if encoder)
@@ -173,7 +188,7 @@ class KTEPS(Method):
     def _native_terms(self, network: TwoBranches, batch: Batch) -> dict[str, Tensor]:
         """Compute the terms in C; empty if they have to be computed otherwise."""
         stacked = batch.words is not None and batch.words.packing.clients > 1
-        if not batch.native or stacked or not self._in_c(network) or not (layers := network.layers()):
+        if not batch.native or stacked or not self._in_c(network) or not (layers := network.layers(self.projection)):
             return {}
         wanted = self.computed(len(batch.labels_B))
         computed = NativeTerms.apply(self.asked(batch.labels_B.contiguous()), *network.encoded(batch), *layers)

@@ -127,8 +127,13 @@ class Branches:
             parameters: As in the attributes.
         """
         layers = parameters[2 * asked.projected : len(parameters) // 2]
-        widths = places(shared_BF.shape[1], *(len(bias) for bias in layers[1::2]))
-        library, count = _library(shared_BF.dtype), len(layers) // 2
+        sizes, count = [shared_BF.shape[1], *(len(bias) for bias in layers[1::2])], len(layers) // 2
+        expected = [(sizes[0], sizes[0])] * asked.projected + list(zip(sizes[1:], sizes, strict=False))
+        # C reads as many numbers as these sizes say, whatever the tensors hold.
+        assert [tuple(weight.shape) for weight in parameters[::2]] == 2 * expected
+        assert [len(bias) for bias in parameters[1::2]] == 2 * [out for out, _ in expected]
+        assert private_BF.shape == shared_BF.shape
+        widths, library = places(*sizes), _library(shared_BF.dtype)
         head = len(shared_BF), asked.projected, count, widths
         memory = shared_BF.new_empty(library.terms_memory(len(shared_BF), count, widths))
         logs = torch.empty(3 * len(layers[-1]) + 4, dtype=torch.float64)
