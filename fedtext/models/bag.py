@@ -162,6 +162,8 @@ def mean_cross_entropy(table: nn.Embedding, encoder: nn.Module, head: nn.Module,
         return None
     if type(encoder) is not BagEncoder or type(head) is not Dense or (encoder.training and encoder.dropout.p):
         return None
+    if not head.scores(table.weight.shape[1]):
+        return None
     return BagLoss.apply(batch, encoder.relu, table.weight, encoder.bias, *head.parameters_in_order())
 
 
@@ -186,6 +188,15 @@ class Dense(nn.Sequential):
     def parameters_in_order(self) -> list[Any]:
         """Return weight and bias of each layer."""
         return [tensor for layer in self for tensor in (layer.weight, layer.bias)]
+
+    def scores(self, width: int) -> bool:
+        """Whether C takes its outputs for what they are: there, a single unit is always that of two classes.
+
+        Args:
+            width: The width of its input.
+        """
+        units = len(self.parameters_in_order()[-1]) if len(self) else width
+        return self.sigmoid == (units == 1)
 
 
 class _First(torch.autograd.Function):

@@ -205,11 +205,13 @@ def classifier_loss(network: nn.Module, encoder: nn.Module, head: nn.Module) -> 
         encoder, head: Its other parts.
     """
     if type(encoder) is BagEncoder and type(head) is Dense and not encoder.dropout.p:
+        if not head.scores(network.get_parameter(TABLE).shape[1]):
+            return None
         first = names_of(network, [] if encoder.bias is None else [encoder.bias])
         names = names_of(network, head.parameters_in_order())
         return None if first is None or names is None else BagOfWordsLoss(encoder.relu, "".join(first), names)
     recurrent, layers = RecurrentPass.of(network, encoder), layers_between_relus(head)
     names = names_of(network, layers) if layers else None
-    if recurrent is None or not layers or names is None:
+    if recurrent is None or not layers or names is None or len(layers[-1]) == 1:  # C takes it for that of two classes
         return None
     return RecurrentLoss(recurrent, names, (layers[0].shape[1], *map(len, layers[1::2])))
