@@ -16,6 +16,7 @@ from torch import Tensor
 from fedtext.config.engine import check_engine, choose_engine, engine_reason
 from fedtext.errors import UserError
 from fedtext.models import cells
+from fedtext.models.native_attention import attend
 from fedtext.models.native_products import write_product
 from fedtext.models.packing import Packing
 from fedtext.runtime import compiled
@@ -107,6 +108,7 @@ def test_the_bits_of_a_text_do_not_depend_on_the_others(gates: int) -> None:
 
 ROWS_ALONE = """
 import torch
+from fedtext.models.native_attention import attend
 from fedtext.models.native_products import write_product
 for dtype in (torch.float32, torch.float64):
     for depth, columns in ((40, 3), (64, 40), (300, 120), (300, 1040)):
@@ -131,13 +133,33 @@ def test_the_bits_of_a_row_do_not_depend_on_the_other_rows(compiler: str, tmp_pa
     subprocess.run([sys.executable, "-c", ROWS_ALONE], env=environment, check=True)
 
 
-def test_not_a_number_comes_out_as_it_went_in() -> None:
+# With a payload, and a sign, too: torch's, two with all bits set, one with the last, and of float64.
+NANS = [(torch.float32, bits) for bits in (0x7FC00000, 0x7FFFFFFF, -1, 0x7FC00001, 0x7F800001)]
+NANS += [(torch.float64, bits) for bits in (0x7FF8000000000000, 0x7FFFFFFFFFFFFFFF, -1, 0x7FF8000000000001)]
+
+
+@pytest.mark.parametrize("gates", [3, 4], ids=["gru", "lstm"])
+@pytest.mark.parametrize(("dtype", "bits"), NANS)
+def test_not_a_number_comes_out_as_it_went_in(dtype: torch.dtype, bits: int, gates: int) -> None:
     packing = Packing.of(np.array([[2, 2]]), 1, CPU, "native")
-    inputs = torch.zeros(4, 12)
-    inputs[1] = float("nan")
-    parameters = [torch.eye(12), torch.ones(12, 4), torch.zeros(12), torch.ones(12)]
-    hidden_PH = cells.outputs(parameters, inputs, torch.arange(4), packing, means=False)
+    size, integers = 4 * gates, torch.int32 if dtype == torch.float32 else torch.int64
+    inputs = torch.zeros(4, size, dtype=dtype)
+    inputs[1] = torch.tensor(bits, dtype=integers).view(dtype)
+    parameters = [torch.eye(size), torch.ones(size, 4), torch.zeros(size), torch.ones(size)]
+    own = [parameter.to(dtype) for parameter in parameters]
+    hidden_PH = cells.outputs(own, inputs, torch.arange(4), packing, means=False)
     assert hidden_PH.isnan().any(1).tolist() == [False, True, False, True], "the second text, from its first token on"
+    assert hidden_PH[1].isnan().all()
+
+
+@pytest.mark.parametrize(("dtype", "bits"), NANS)
+@pytest.mark.parametrize("token", [0, 1])
+def test_attention_to_what_is_not_a_number_is_none_either(dtype: torch.dtype, bits: int, token: int) -> None:
+    integers = torch.int32 if dtype == torch.float32 else torch.int64
+    query_SD, key_SD, value_SD = torch.ones(3, 3, 4, dtype=dtype)
+    key_SD[token, 0] = torch.tensor(bits, dtype=integers).view(dtype)
+    found_SD = attend(query_SD, key_SD, value_SD, torch.tensor([0, 2, 3]), 1, 0.5)
+    assert found_SD.isnan().all(1).tolist() == [True, True, False]
 
 
 def test_saturated_gates_are_those_of_torch() -> None:
