@@ -21,6 +21,7 @@ from fedtext.methods.native_kteps import Branches, NativeTerms, Terms
 from fedtext.models.fused import FusedLoss, RecurrentPass, by_client, names_of
 from fedtext.models.output import layers_between_relus
 from fedtext.models.parts import Parts
+from fedtext.models.plain import is_plain
 
 Architecture = Literal["classifier", "encoder", "everything"]
 NAMES = ("ce_shared", "ce_private", "transfer", "diversity")
@@ -69,8 +70,8 @@ class TwoBranches(nn.Module):
         if not dense:
             return []
         if not projected:
-            return dense if type(projection) is nn.Identity else []
-        if type(projection) is not nn.Linear or projection.bias is None:
+            return dense if is_plain(projection, nn.Identity) else []
+        if not is_plain(projection, nn.Linear) or projection.bias is None:
             return []
         square = projection.in_features == projection.out_features == dense[0].shape[1]
         return [projection.weight, projection.bias, *dense] if square else []
@@ -210,7 +211,7 @@ class KTEPS(Method):
 
     def _in_c(self, network: nn.Module) -> TypeGuard[TwoBranches]:
         """Whether the functions in C compute the terms, and not what a subclass has replaced."""
-        return type(network) is TwoBranches and type(self).transfer is KTEPS.transfer
+        return is_plain(network, TwoBranches) and type(self).transfer is KTEPS.transfer
 
     @property
     def weights(self) -> Mapping[str, float]:

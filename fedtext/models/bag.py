@@ -26,6 +26,7 @@ from fedtext.models.batch import Batch, Here
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.models.native_bag import BagLoss, in_c, words
 from fedtext.models.output import two_logits
+from fedtext.models.plain import is_plain
 from fedtext.runtime.devices import to_device
 
 Values = Literal["binary", "counts"]
@@ -160,7 +161,7 @@ def mean_cross_entropy(table: nn.Embedding, encoder: nn.Module, head: nn.Module,
     """
     if not batch.native or batch.features_BK is not None:
         return None
-    if type(encoder) is not BagEncoder or type(head) is not Dense or (encoder.training and encoder.dropout.p):
+    if not is_plain(encoder, BagEncoder) or not is_plain(head, Dense) or (encoder.training and encoder.dropout.p):
         return None
     if not head.scores(table.weight.shape[1]):
         return None

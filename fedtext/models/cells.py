@@ -124,22 +124,30 @@ def _reordered(tensor: Tensor, axis: int) -> Tensor:
     return torch.cat([first, second, fourth, third], axis)
 
 
-def recurrent(rnn: nn.GRU | nn.LSTM, table: Tensor, words: Words, dropout: nn.Dropout, means: bool = False) -> Tensor:
+def recurrent(
+    rnn: nn.GRU | nn.LSTM, table: Tensor | nn.Embedding, words: Words, dropout: nn.Dropout, means: bool = False
+) -> Tensor:
     """Compute hidden_PH, the outputs of the last layer; or with ``means`` the mean of each text's, shape (B, F).
 
     Args:
         rnn: The layers, whose parameters are used.
-        table: The embedding table.
+        table: The embedding table; or an embedding that is called for each token, since it does not just read rows.
         words: The distinct words of the batch, and the packing.
         dropout: Dropout on the embedding output.
         means: Whether to return means; with engine ``native`` only.
     """
     packing = words.packing
-    table_UD = table if words.rows_U is None else functional.embedding(words.rows_U, table)
+    called = not isinstance(table, Tensor)
+    if isinstance(table, Tensor):
+        table_UD = table if words.rows_U is None else functional.embedding(words.rows_U, table)
+    else:
+        table_UD = table(words.word_S if words.rows_U is None else words.rows_U[words.word_S])
     hidden_PH = table_UD
     for layer in range(rnn.num_layers):
         if layer:
             inputs, source_P = Rows.apply(hidden_PH, packing.token_rows, packing.directions), packing.deep_source
+        elif called:
+            inputs, source_P = dropout(table_UD), packing.deep_source
         elif dropout.training and dropout.p:  # dropout is independent for each occurrence of a word
             inputs, source_P = dropout(functional.embedding(words.word_S, table_UD)), packing.deep_source
         else:

@@ -22,6 +22,7 @@ from fedtext.models.cells import layer_parameters
 from fedtext.models.native import layer_gradients, layer_states
 from fedtext.models.native_bag import bag_loss
 from fedtext.models.output import layers_between_relus
+from fedtext.models.plain import is_plain, looks_up
 from fedtext.models.recurrent import Encoder
 from fedtext.runtime.compiled import addresses, compiled, places
 
@@ -96,8 +97,13 @@ class RecurrentPass:
 
     @staticmethod
     def of(network: nn.Module, encoder: nn.Module) -> "RecurrentPass | None":
-        """Return the pass of an encoder of this network; None: it has more layers, dropout, or other features."""
-        if type(encoder) is not Encoder or encoder.rnn.num_layers > 1 or encoder.dropout.p or encoder.pooling == "last":
+        """Return the pass of an encoder of this network; None: it has more layers, dropout, or other features, or hooks
+        or classes of its own compute them."""
+        if not is_plain(encoder, Encoder) or not (is_plain(encoder.rnn, nn.GRU) or is_plain(encoder.rnn, nn.LSTM)):
+            return None
+        if not looks_up(network.get_submodule("embedding")) or not is_plain(encoder.dropout, nn.Dropout):
+            return None
+        if encoder.rnn.num_layers > 1 or encoder.dropout.p or encoder.pooling == "last":
             return None
         names = names_of(network, layer_parameters(encoder.rnn, 0))
         return RecurrentPass(names) if names else None
@@ -204,7 +210,7 @@ def classifier_loss(network: nn.Module, encoder: nn.Module, head: nn.Module) -> 
         network: The classifier, with one embedding.
         encoder, head: Its other parts.
     """
-    if type(encoder) is BagEncoder and type(head) is Dense and not encoder.dropout.p:
+    if is_plain(encoder, BagEncoder) and is_plain(head, Dense) and not encoder.dropout.p:
         if not head.scores(network.get_parameter(TABLE).shape[1]):
             return None
         first = names_of(network, [] if encoder.bias is None else [encoder.bias])

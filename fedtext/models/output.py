@@ -8,6 +8,8 @@ from itertools import pairwise
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from fedtext.models.plain import is_plain
+
 
 def two_logits(unit_B1: Tensor) -> Tensor:
     """Return the logits (0, z) of classes 0 and 1, shape (B, 2), for units z of shape (B, 1)."""
@@ -37,12 +39,12 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
 def layers_between_relus(head: nn.Module) -> list[Tensor] | None:
     """Return weight and bias of each layer of G; None if it is not fully connected layers with ReLU between them.
 
-    Nor is it that if its output, a single unit, becomes the logits of two classes, or if a class of its own computes
-    the output of G or of a layer.
+    Nor is it that if its output, a single unit, becomes the logits of two classes, or if a class of its own or a hook
+    computes the output of G or of a layer.
     """
     layers = list(head.children())
-    relus = all(type(layer) is nn.ReLU for layer in layers[1::2])
-    linear = [layer for layer in layers[::2] if type(layer) is nn.Linear and layer.bias is not None]
-    if type(head) is not nn.Sequential or not relus or len(layers) != 2 * len(linear) - 1:
+    relus = all(is_plain(layer, nn.ReLU) for layer in layers[1::2])
+    linear = [layer for layer in layers[::2] if is_plain(layer, nn.Linear) and layer.bias is not None]
+    if not is_plain(head, nn.Sequential) or not relus or len(layers) != 2 * len(linear) - 1:
         return None
     return [tensor for layer in linear for tensor in (layer.weight, layer.bias)]

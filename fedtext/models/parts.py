@@ -8,6 +8,7 @@ from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss, classifier_loss
 from fedtext.models.language import LanguageConfig
+from fedtext.models.plain import unhooked
 
 
 class Parts:
@@ -87,13 +88,16 @@ class SingleBranch(nn.Module):
 
     def cross_entropy(self, batch: Batch) -> Tensor | None:
         """Compute the mean cross-entropy of a batch in one function; None: there is none for this model."""
-        if type(self).forward is not SingleBranch.forward:  # a subclass computes other logits
+        if not self._computes():  # a subclass or a hook computes other logits
             return None
         return mean_cross_entropy(self.embedding, self.encoder, self.head, batch)
 
     def fused(self) -> FusedLoss | None:
         """Return the mean cross-entropy with its gradients as one function; None: there is none for this model."""
-        own = type(self).forward, type(self).cross_entropy
-        if own != (SingleBranch.forward, SingleBranch.cross_entropy):  # a subclass computes others
+        if not self._computes() or type(self).cross_entropy is not SingleBranch.cross_entropy:  # others are computed
             return None
         return classifier_loss(self, self.encoder, self.head)
+
+    def _computes(self) -> bool:
+        """Whether calling it calls the ``forward`` of this class alone."""
+        return type(self).forward is SingleBranch.forward and "forward" not in vars(self) and unhooked(self)

@@ -10,9 +10,11 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from fedtext.errors import UserError
 from fedtext.models import cells
 from fedtext.models.base import DENSE, ClassifierConfig, DenseInit, Embedding, Head, ModelConfig
 from fedtext.models.batch import Batch, Words
+from fedtext.models.plain import looks_up
 
 KERNEL_WIDTH = 128  # largest number of hidden units for kernels: steps of wider layers are large products already
 
@@ -116,7 +118,10 @@ class Encoder(nn.Module):
 
     def _cells(self, embedding: nn.Embedding, words: Words, lengths_B: Tensor) -> Tensor:
         means = words.packing.engine == "native" and self.pooling != "last"
-        hidden_PH = cells.recurrent(self.rnn, embedding.weight, words, self.dropout, means)
+        table: nn.Embedding | Tensor = embedding.weight if looks_up(embedding) else embedding
+        if embedding.padding_idx is not None and words.rows_U is None:  # tokens are numbers of the batch's words
+            raise UserError(f"{type(embedding).__name__} has a padding_idx: set training.engine to reference")
+        hidden_PH = cells.recurrent(self.rnn, table, words, self.dropout, means)
         if means:
             return hidden_PH
         if self.pooling == "last":

@@ -1,5 +1,6 @@
 """Methods that replace modules of their network: engine native leaves to torch what its C functions do not compute."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,10 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedtext.methods import KTEPS
-from fedtext.methods.base import Method
+from fedtext.errors import UserError
+from fedtext.methods import KTEPS, FedAvg
+from fedtext.methods.base import Batch, Method, Model
 from fedtext.methods.native_kteps import Branches, Terms
-from fedtext.models.parts import Parts
+from fedtext.models.bag import BagClassifier
+from fedtext.models.base import Embedding
+from fedtext.models.parts import Parts, SingleBranch
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.compiled import compile_problem
 from fedtext.testing.epochs import Client, Trained, epoch
@@ -104,3 +108,108 @@ def test_tensors_that_c_would_read_beyond_are_refused(shapes: list[tuple[int, in
     asked = Terms(torch.zeros(2, dtype=torch.int64), len(shapes) < 2, 1.0, False, False, 0.0)
     with pytest.raises(AssertionError):
         Branches.compute(asked, torch.zeros(2, 4), torch.zeros(2, 4), parameters)
+
+
+class Twice(nn.Embedding):
+    """An embedding whose vectors are not the rows of its table."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return 2 * super().forward(tokens).tanh()
+
+
+def doubled(module: nn.Module, inputs: object, outputs: Tensor) -> Tensor:
+    """A hook that doubles outputs."""
+    return 2 * outputs
+
+
+def changed(network: nn.Module, kind: str) -> nn.Module:
+    """Give a network a hook, or another embedding."""
+    head = "head" if hasattr(network, "head") else "head_private"
+    if kind == "embedding":
+        network.embedding = Twice(1, network.embedding.embedding_dim)
+    elif kind == "forward":
+        inner = network.get_submodule(head).forward
+        network.get_submodule(head).forward = lambda features_BF: 3 * inner(features_BF)  # type: ignore[method-assign]
+    elif kind == "before":
+        network.encoder.register_forward_pre_hook(lambda module, inputs: (inputs[0], replace(inputs[1], task=1)))
+    elif kind != "network":
+        network.get_submodule({"head": head, "layer": f"{head}.2"}.get(kind, kind)).register_forward_hook(doubled)
+    elif isinstance(network, SingleBranch):
+        network.register_forward_hook(doubled)
+    else:
+        network.register_forward_hook(lambda module, inputs, outputs: tuple(2 * each for each in outputs))
+    return network
+
+
+class Changed(FedAvg):
+    """A method with such a network."""
+
+    name: str = "changed"  # type: ignore[assignment]
+    kind: str
+
+    def network(self, parts: Parts) -> nn.Module:
+        return changed(super().network(parts), self.kind)
+
+
+class ChangedKTEPS(KTEPS):
+    """KTEPS with such a network."""
+
+    name: str = "changed_kteps"  # type: ignore[assignment]
+    kind: str
+
+    def network(self, parts: Parts) -> nn.Module:
+        return changed(super().network(parts), self.kind)
+
+
+CHANGES = ["head", "layer", "encoder", "network", "before", "forward", "embedding"]
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_hooks_and_another_forward_are_called(kind: str) -> None:
+    check_native(Changed(kind=kind), {})
+    check_native(Changed(kind=kind), {"layers": 2, "pooling": "last"})
+
+
+@pytest.mark.parametrize("kind", [*CHANGES, "projection_shared"])
+def test_hooks_and_another_forward_are_called_in_kteps(kind: str) -> None:
+    check_native(ChangedKTEPS(kind=kind), {})
+
+
+@pytest.mark.parametrize("engine", ["cells", "native"])
+def test_clients_of_a_stack_have_another_embedding_too(engine: str) -> None:
+    keys = RecurrentClassifier(name="gru", hidden=5, embedding=Embedding(dim=4))
+    clients, method = [CLIENT, replace(CLIENT, rows=32)], Changed(kind="embedding")
+    together = epoch(engine, method, keys, clients, SGD(lr=0.05))
+    expected = epoch("reference", method, keys, [CLIENT], SGD(lr=0.05))[0]
+    for name, tensor in nonempty(expected.after.items()):
+        assert torch.allclose(together[0].after[name], tensor, rtol=1e-9, atol=1e-9), name
+
+
+class Padded(FedAvg):
+    """A method whose embedding has a row for padding."""
+
+    name: str = "padded"  # type: ignore[assignment]
+
+    def network(self, parts: Parts) -> nn.Module:
+        network = super().network(parts)
+        network.embedding = nn.Embedding(1, parts.config.embedding.dim, padding_idx=0)
+        return network
+
+
+def test_a_row_of_the_table_that_the_engine_does_not_know_is_refused() -> None:
+    with pytest.raises(UserError, match=r"Embedding has a padding_idx: set training.engine to reference"):
+        trained("native", Padded(), {})
+
+
+@pytest.mark.parametrize("part", ["head", "encoder", ""])
+def test_hooks_are_called_in_bags(part: str) -> None:
+    calls: list[int] = []
+    network = FedAvg().network(Parts(BagClassifier(hidden=(4,)), 2))
+    assert isinstance(network, SingleBranch)
+    assert network.fused() is not None
+    network.get_submodule(part).register_forward_hook(lambda *arguments: calls.append(1))
+    assert network.fused() is None
+    tokens_BT = torch.zeros(3, 1, dtype=torch.int64)
+    batch = Batch(tokens_BT, torch.ones(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), native=True)
+    Model(network, {}).cross_entropy(batch)
+    assert calls
