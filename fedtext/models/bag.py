@@ -191,13 +191,14 @@ class Dense(nn.Sequential):
         return [tensor for layer in self for tensor in (layer.weight, layer.bias)]
 
     def scores(self, width: int) -> bool:
-        """Whether C takes its outputs for what they are: there, a single unit is always that of two classes.
+        """Whether C computes its outputs. There a single unit is always that of two classes, and widths have to fit.
 
         Args:
             width: The width of its input.
         """
-        units = len(self.parameters_in_order()[-1]) if len(self) else width
-        return self.sigmoid == (units == 1)
+        sizes = [width, *(layer.out_features for layer in self)]
+        fits = all(layer.in_features == size for layer, size in zip(self, sizes, strict=False))
+        return fits and self.sigmoid == (sizes[-1] == 1)
 
 
 class _First(torch.autograd.Function):

@@ -220,4 +220,7 @@ def classifier_loss(network: nn.Module, encoder: nn.Module, head: nn.Module) -> 
     names = names_of(network, layers) if layers else None
     if recurrent is None or not layers or names is None or len(layers[-1]) == 1:  # C takes it for that of two classes
         return None
+    assert isinstance(encoder, Encoder), "or it had no pass"
+    if layers[0].shape[1] != encoder.rnn.hidden_size * (1 + encoder.rnn.bidirectional):  # torch says so
+        return None
     return RecurrentLoss(recurrent, names, (layers[0].shape[1], *map(len, layers[1::2])))

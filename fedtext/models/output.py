@@ -39,12 +39,14 @@ def mlp(*sizes: int, sigmoid: bool = False) -> nn.Sequential:
 def layers_between_relus(head: nn.Module) -> list[Tensor] | None:
     """Return weight and bias of each layer of G; None if it is not fully connected layers with ReLU between them.
 
-    Nor is it that if its output, a single unit, becomes the logits of two classes, or if a class of its own or a hook
-    computes the output of G or of a layer.
+    Nor is it that if its output, a single unit, becomes the logits of two classes, if a class of its own or a hook
+    computes the output of G or of a layer, or if a layer has another width than the one before it, as torch then says.
     """
     layers = list(head.children())
     relus = all(is_plain(layer, nn.ReLU) for layer in layers[1::2])
     linear = [layer for layer in layers[::2] if is_plain(layer, nn.Linear) and layer.bias is not None]
     if not is_plain(head, nn.Sequential) or not relus or len(layers) != 2 * len(linear) - 1:
+        return None
+    if any(before.out_features != layer.in_features for before, layer in pairwise(linear)):
         return None
     return [tensor for layer in linear for tensor in (layer.weight, layer.bias)]

@@ -12,7 +12,7 @@ from fedtext.errors import UserError
 from fedtext.methods import KTEPS, FedAvg
 from fedtext.methods.base import Batch, Method, Model
 from fedtext.methods.native_kteps import Branches, Terms
-from fedtext.models.bag import BagClassifier
+from fedtext.models.bag import BagClassifier, Dense
 from fedtext.models.base import Embedding
 from fedtext.models.parts import Parts, SingleBranch
 from fedtext.models.recurrent import RecurrentClassifier
@@ -213,3 +213,33 @@ def test_hooks_are_called_in_bags(part: str) -> None:
     batch = Batch(tokens_BT, torch.ones(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), native=True)
     Model(network, {}).cross_entropy(batch)
     assert calls
+
+
+class Unfitting(FedAvg):
+    """A method whose layers have other widths than their inputs."""
+
+    name: str = "unfitting"  # type: ignore[assignment]
+    widths: tuple[int, int]
+
+    def network(self, parts: Parts) -> nn.Module:
+        network = super().network(parts)
+        narrow, wide = self.widths
+        network.head = nn.Sequential(nn.Linear(narrow, 3), nn.ReLU(), nn.Linear(wide, 2))
+        return network
+
+
+@pytest.mark.parametrize("engine", ["native", "reference"])
+@pytest.mark.parametrize("widths", [(16, 5), (99, 3)])
+def test_layers_of_other_widths_are_an_error_of_torch(engine: str, widths: tuple[int, int]) -> None:
+    """C takes widths for what they are, and would read memory that is none of the features'."""
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        trained(engine, Unfitting(widths=widths), {})
+
+
+@pytest.mark.parametrize("widths", [(4, 9, 2), (4, 2)])
+def test_a_bag_of_another_width_is_left_to_torch(widths: tuple[int, ...]) -> None:
+    dense = Dense(*widths)
+    assert dense.scores(4)
+    assert not dense.scores(5)
+    dense[-1] = nn.Linear(widths[-2] + 1, 2)
+    assert not dense.scores(4)
