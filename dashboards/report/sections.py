@@ -231,12 +231,8 @@ def by_client(ids: Ids, sweep: Sweep) -> Section | None:
             for row, label in zip(rows, columns, strict=True)
             for c, one in client_means(row, name).items()
         }
-        partial = {
-            (c, label)
-            for row, label in zip(rows, columns, strict=True)
-            for c, one in client_means(row, name).items()
-            if not of_every_seed(row, one)
-        }
+        of_column = dict(zip(columns, rows, strict=True))
+        partial = {(c, label) for (c, label), one in values.items() if not of_every_seed(of_column[label], one)}
         names = list(dict.fromkeys(client for client, _ in values))
         outlined = f" Outlined: {best_of_each(bool(partial))}" if len(rows) > 1 else ""
         caption = f"{of.head} after the last round.{outlined} {left}".rstrip()

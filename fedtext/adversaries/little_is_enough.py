@@ -31,13 +31,13 @@ class LittleIsEnough(Collusion):
     z: float | Literal["auto"] = Field("auto", description="distance from the mean, in standard deviations")
 
     def choose(self, own: Sequence[Update], honest: int, state: State) -> list[Update]:
+        if len(own) == 1:
+            return list(own)
         z = self.distance(len(own), honest)
 
         def chosen(changes_KRN: NDArray[np.float64]) -> NDArray[np.float64]:
             return changes_KRN.mean(0) - z * changes_KRN.std(0)
 
-        if len(own) == 1:
-            return list(own)
         made = UpdateSet(state, own).combined(chosen)
         with np.errstate(over="ignore"):  # the server refuses what is not finite
             tensors = {name: values.astype(np.float32) for name, values in made.items()}

@@ -60,7 +60,7 @@ def needed(threshold: float, neighbors: int) -> int:
 
 @lru_cache(maxsize=256)
 def graph(
-    clients: int, neighbors: int | None, threshold: float, colluding: float, dropping: float, late: int = 0
+    clients: int, neighbors: int | None, threshold: float, colluding: float, dropping: float, unawaited: int = 0
 ) -> Graph:
     """Return the graph of rounds with this many clients.
 
@@ -71,9 +71,9 @@ def graph(
         threshold: Share of a client's neighbours that open its secrets.
         colluding: Largest share of clients that show the server all they have.
         dropping: Largest share of clients that drop out.
-        late: Number of clients that the round does not wait for, see ``late``.
+        unawaited: Number of clients that the round does not wait for, see ``late``.
     """
-    bad, away = math.ceil(colluding * clients), min(clients, late + math.ceil(dropping * clients))
+    bad, away = math.ceil(colluding * clients), min(clients, unawaited + math.ceil(dropping * clients))
     if neighbors is not None:
         return _withstands(clients, neighbors, threshold, bad, away)
     for even in range(2, clients, 2):
