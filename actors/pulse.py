@@ -54,6 +54,8 @@ def beating(file: Path | None, limit_s: float) -> Iterator[None]:
                 draft.write_text(content)
                 os.replace(draft, file)
 
+    with suppress(OSError):
+        file.unlink()  # that of a server of the same trial that was killed names another process
     try:
         with repeated(beat):
             yield

@@ -142,8 +142,9 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
         if federation.history:
             copied(assignment)  # if it cannot be, the next round says so
-        told = ""
-        for record in federation.run():
+        told, done = "", federation.history
+        # A server that died after the round at which the trial pauses, before Tune had its record, pauses here again.
+        for record in federation.run() if not done or done[-1].round != assignment.until else ():
             _keep(federation, assignment)
             uncopied = copied(assignment)
             metrics.completed(record, federation.fleet.took)

@@ -154,11 +154,20 @@ def tokenizer(entries: Sequence[str], pairs: str) -> Any:
 def _shifted(content: dict[str, Any], entries: Sequence[str]) -> dict[str, Any]:
     """Return a tokenizer of byte pairs whose entries have the numbers of the word table.
 
-    What it takes for special is text here, as in training.
+    As in training, what it takes for special is text here, tokens that were added to it are tokens, and what it does not
+    know is its entry for that.
     """
-    ids = {**content["model"]["vocab"], **{token["content"]: token["id"] for token in content["added_tokens"]}}
+    added = {token["content"]: token["id"] for token in content["added_tokens"]}
+    ids = {**content["model"]["vocab"], **added}
     first = len(entries) - 1 - max(ids.values())
     names = {number: entry for entry, number in ids.items() if entry not in entries[:first]}
-    vocabulary = {entry: number for number, entry in enumerate(entries[:first])}
-    vocabulary |= {names.get(number, f"#{number}"): number + first for number in range(len(entries) - first)}
-    return content | {"added_tokens": [], "model": content["model"] | {"vocab": vocabulary, "unk_token": None}}
+    shifted = [names.get(number, f"#{number}") for number in range(len(entries) - first)]
+    vocabulary = {entry: number for number, entry in enumerate([*entries[:first], *shifted])}
+    kept = [
+        token | {"id": token["id"] + first}
+        for token in content["added_tokens"]
+        if not token["special"] and token["content"] not in entries[:first]
+    ]
+    unknown = ids.get(content["model"].get("unk_token"))
+    model = {"vocab": vocabulary, "unk_token": None if unknown is None else shifted[unknown]}
+    return content | {"added_tokens": kept, "model": content["model"] | model}

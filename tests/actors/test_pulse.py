@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,14 +33,19 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "BEAT_S", 0.05)
 
 
-@pytest.fixture
-def server() -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", PROGRAM, str(pulse.file_of("00-one"))]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+@contextmanager
+def started(file: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         yield process
         process.kill()
+
+
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    with started(pulse.file_of("00-one")) as process:
+        yield process
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -61,19 +67,28 @@ def test_a_server_that_is_stopped_is_killed_and_one_that_works_is_not(
     assert not pulse.file_of("00-one").exists()
 
 
+def test_a_server_that_follows_one_that_was_killed_is_watched_too() -> None:
+    """It finds the file that the first one has left, which names another process."""
+    file = pulse.file_of("00-one")
+    with started(file) as first:
+        until(file.exists)
+        first.kill()
+    assert json.loads(file.read_text())["pid"] == first.pid
+    with started(file) as second, pulse.watching():
+        second.send_signal(signal.SIGSTOP)
+        assert second.wait(60) == -signal.SIGKILL
+
+
 def test_a_server_on_a_full_disk_is_seen_to_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with mounted(tmp_path / "disk", "64k") as disk:
         file = disk / "00-one.json"
         monkeypatch.setattr(pulse, "_folder", lambda: SimpleNamespace(name=str(disk)))
-        with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "here\n"
+        with started(file) as server:
             until(file.exists)
             fill(disk)
             with pulse.watching():
                 time.sleep(1.5)  # three times the limit
                 assert server.poll() is None
-            server.kill()
 
 
 def test_a_process_that_took_the_number_of_one_that_ended_is_left_alone() -> None:

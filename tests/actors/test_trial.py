@@ -11,6 +11,8 @@ import pytest
 from actors import trial as trials
 from actors.patience import HungActorsError
 from actors.trial import Assignment, copied, serve
+from fedtext.client.local_fleet import LocalFleet
+from fedtext.config.experiment import Experiment
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.runtime.remote import store_variables
@@ -99,6 +101,34 @@ def test_restarts_count_from_the_last_completed_round(
     lost = "its client actors were lost 2 times in a row (more than resources.max_restarts), the last time because: "
     assert errors == ([f"{lost}late"] if ends == "lost" else [])
     assert sum(bool(each.get("lost")) for each in told) == sum(1 for more in completes[1:] if more)
+
+
+class Here(LocalFleet):
+    """A fleet of one process with what a trial asks of one of actors."""
+
+    unused_gpus, short, took, late, nodes = "", "", 0.0, 0, ("here",)
+
+    def __init__(self, experiment: Experiment, shipment: Any, private: Any, noise: Any, **given: Any) -> None:
+        super().__init__(experiment, tiny.TWO, private, noise=noise)
+
+    def close(self, keep: bool = False) -> None:
+        assert keep
+
+
+def test_a_trial_that_is_started_again_after_the_round_at_which_it_pauses_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server may die when the round is saved, before Tune has its record."""
+    monkeypatch.setattr(trials, "RayFleet", Here)
+    monkeypatch.setattr(trials.ray.util, "get_current_placement_group", lambda: None)
+    made, nothing = tiny.experiment("fedavg", training=tiny.TRAINING | {"rounds": 3}), cast(Any, None)
+    shipped: Any = SimpleNamespace(header=tiny.TWO, corpus_clients=None)
+    metrics: Any = SimpleNamespace(trial="", completed=lambda *_: None, add=lambda **_: None)
+    reached = [
+        [record.round for record, _ in trials.rounds(Assignment(made, shipped, nothing, tmp_path, until=until), metrics)]
+        for until in nonempty((2, 2, None))
+    ]
+    assert reached == [[1, 2], [], [3]]
 
 
 def test_a_trial_that_ends_again_replaces_the_model_that_mlflow_has_packaged(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -12,6 +13,7 @@ from fedtext.api import export
 from fedtext.api.model import Model
 from fedtext.commands import main
 from fedtext.errors import UserError
+from fedtext.text import byte_pairs
 from tests import tiny
 from tests.loops import nonempty
 
@@ -64,6 +66,32 @@ def test_the_package_computes_the_same_probabilities_of_the_same_tokens(kind: st
     kept = sorted(path.name for path in (tmp_path / "gpt").iterdir())
     assert main(["export", source, str(tmp_path / "gpt")]) == 0, "what was exported before is replaced"
     assert sorted(path.name for path in (tmp_path / "gpt").iterdir()) == kept
+
+
+def of_bytes() -> tokenizers.Tokenizer:
+    """A tokenizer with tokens that were added to it, as of a model of tools."""
+    made = tokenizers.Tokenizer.from_str(byte_pairs.trained(["hello the cat sat"], 280))
+    made.add_tokens([tokenizers.AddedToken("<tool>", normalized=False), tokenizers.AddedToken("cat")])
+    made.add_special_tokens(["<|endoftext|>"])
+    return made
+
+
+def of_characters(*special: str) -> tokenizers.Tokenizer:
+    """A tokenizer that knows some characters only: the last special token stands for the others."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token=special[-1]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=40, special_tokens=[*special], show_progress=False)
+    made.train_from_iterator(["hello the cat sat"], trainer)
+    return made
+
+
+@pytest.mark.parametrize("made", [of_bytes(), of_characters("[UNK]"), of_characters("<s>", "<pad>", "</s>", "<unk>")])
+def test_the_tokenizer_of_a_checkpoint_gives_the_tokens_of_training(made: tokenizers.Tokenizer) -> None:
+    entries = byte_pairs.vocabulary(made.to_str(), framed=True)
+    exported = export.tokenizer(entries[1:], made.to_str())
+    for text in nonempty(["hello cat", "a <tool> call", "the cat <unk> sat", "zzz the été", "x <|endoftext|> y"]):
+        rows = byte_pairs.encode(made.to_str(), [f"<s> {text} </s>"], None, framed=True).tokens_T
+        assert exported(text).input_ids == [row - 1 for row in rows[:-1]], text
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
