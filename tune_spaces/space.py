@@ -100,9 +100,14 @@ def settings(space: Mapping[str, Mapping[str, Any]], point: Mapping[str, Any]) -
 
 
 def _check_apart(space: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise UserError if settings of several keys set one that another dimension sets, or a part of it."""
+    """Raise UserError if settings of several keys set one that another dimension sets, or a part of it, or a dimension
+    replaces the section of one before it."""
     keys = {name: keys_of(name, spec) for name, spec in space.items()}
-    for name, own in keys.items():
+    for place, (name, own) in enumerate(keys.items()):
+        if lost := [earlier for earlier in list(keys)[:place] if earlier.startswith(f"{name}.")]:
+            raise UserError(
+                f"space.{lost[0]} has no effect, since {name} after it replaces the section: put {name} first"
+            )
         others = [(other, key) for other, found in keys.items() if other != name for key in found]
         for key in own if own != [name] else []:
             for other, its in others:

@@ -83,12 +83,18 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
         return CausalNetwork(self, vocabulary, embedding, weights)
 
     def check(self, max_length: int | None) -> None:
-        """Check the checkpoint's sizes, and that the decoder has enough positions for sentences of this length.
+        """Check the checkpoint's sizes, that its output layer is its word table, and that the decoder has enough
+        positions for sentences of this length.
 
         Raises:
-            UserError: It has not.
+            UserError: One of these does not hold.
         """
         check_blocks(self)
+        if self.checkpoint is not None and not settings(self).tie_word_embeddings:
+            raise UserError(
+                f"model.checkpoint: {self.checkpoint} has an output layer that is not its word table "
+                "(tie_word_embeddings: false), which would be lost: name a checkpoint without one"
+            )
         positions = self.reach
         if max_length is None or max_length > positions + 1:
             raise UserError(

@@ -96,6 +96,7 @@ def _tokenizer(checkpoint: str, _as_of: Files) -> Any:
     found = _read("AutoTokenizer", checkpoint)
     if not set(found.get_vocab()) - set(found.all_special_tokens):
         raise UserError(f"checkpoint {checkpoint} has no tokenizer: save one to the same folder")
+    found.truncation_side = "right"  # texts are kept from their beginning, whatever was saved with it
     return found
 
 

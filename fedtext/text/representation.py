@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from fedtext.errors import UserError
 from fedtext.schema import Strict, entry
 from fedtext.text import byte_pairs, pretrained
 from fedtext.text.hashing import hash_texts, letters
@@ -98,9 +99,21 @@ class Pieces(Strict):
 
     def encode(self, texts: Iterable[str], max_length: int | None) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Encode texts like ``tokens.encode``. ``max_length`` includes special tokens; a text without pieces becomes
-        one <pad>."""
+        one <pad>.
+
+        Raises:
+            UserError: ``max_length`` has no room for more than the special tokens.
+        """
         tokenizer = pretrained.tokenizer(self.checkpoint)
-        pad = len(tokenizer) if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        special = tokenizer.num_special_tokens_to_add()
+        if max_length is not None and max_length <= special:
+            raise UserError(
+                f"corpus.max_length: {max_length} has no room beside the {special} special tokens that the tokenizer "
+                f"adds to each text: set it to at least {special + 1}"
+            )
+        pad = tokenizer.pad_token_id
+        if pad is None:
+            pad = len(pretrained.pieces(self.checkpoint))  # an id that no piece has
         how = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
         found, counts = [np.zeros(0, np.int32)], [0]
         given = list(texts)

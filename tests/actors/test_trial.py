@@ -125,7 +125,10 @@ def test_a_trial_that_is_started_again_after_the_round_at_which_it_pauses_pauses
     shipped: Any = SimpleNamespace(header=tiny.TWO, corpus_clients=None)
     metrics: Any = SimpleNamespace(trial="", completed=lambda *_: None, add=lambda **_: None)
     reached = [
-        [record.round for record, _ in trials.rounds(Assignment(made, shipped, nothing, tmp_path, until=until), metrics)]
+        [
+            record.round
+            for record, _ in trials.rounds(Assignment(made, shipped, nothing, tmp_path, until=until), metrics)
+        ]
         for until in nonempty((2, 2, None))
     ]
     assert reached == [[1, 2], [], [3]]

@@ -120,6 +120,10 @@ def test_a_name_stands_for_several_keys_in_a_grid_and_in_a_choice() -> None:
             {"a": {"grid": {"b": {"method.lambda1": 1}}}, "method": {"grid": ["fedavg"]}},
             "space.a sets method.lambda1, and space.method sets method: leave one of them out",
         ),
+        (
+            {"method.lambda1": {"grid": [0, 1]}, "method": {"grid": ["kteps"]}},
+            "space.method.lambda1 has no effect, since method after it replaces the section: put method first",
+        ),
         ({"a": {"grid": {"b": {"training.rounds": 0}}}}, "space {'a': 'b'}: training.rounds: should be"),
         ({f"method.lambda{n}": {"grid": [0.1] * 1000} for n in (1, 2)}, "^space: 1,000,000 trials, and at most 10,000"),
     ],

@@ -224,6 +224,10 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     bert = CausalLanguageModel.model_validate({"checkpoint": str(tmp_path), "embedding": {"dim": 8}})
     with pytest.raises(UserError, match="is a bert, and model causal supports gpt2"):
         bert.check(9)
+    theirs(tied=False).save_pretrained(tmp_path / "untied")
+    untied = CausalLanguageModel.model_validate({"checkpoint": str(tmp_path / "untied"), "embedding": {"dim": 8}})
+    with pytest.raises(UserError, match=r"model.checkpoint: .*untied has an output layer that is not its word table"):
+        untied.check(9)
 
 
 def test_an_adapter_of_another_layout_is_refused(tmp_path: Path) -> None:

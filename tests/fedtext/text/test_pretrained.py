@@ -9,6 +9,9 @@ import pytest
 import torch
 import transformers
 from pydantic import ValidationError
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora import CORPORA
@@ -23,6 +26,7 @@ from fedtext.server.federation import Federation
 from fedtext.state.fingerprint import fingerprint
 from fedtext.text import pretrained
 from fedtext.text.pretrained import locate, tokenizer
+from fedtext.text.representation import Pieces
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
 from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
@@ -48,6 +52,26 @@ def test_pieces_of_a_text_are_the_tokenizers_with_its_signs(checkpoint: Path) ->
     assert representation.encode([], 6)[1].tolist() == [0]
     whole = tokenizer(str(checkpoint))(texts[0])["input_ids"]
     assert representation.encode(texts[:1], None)[0].tolist() == whole, "<pad> stands where theirs does"
+
+
+def test_texts_are_kept_from_their_beginning_with_any_tokenizer(checkpoint: Path, tmp_path: Path) -> None:
+    """Whatever was saved with it: the side that it cuts, no piece for padding, ids without a piece."""
+    saved = transformers.AutoTokenizer.from_pretrained(checkpoint, truncation_side="left")
+    saved.save_pretrained(tmp_path)
+    pieces = Pieces(checkpoint=str(tmp_path))
+    rows = pieces.encode(["the film was a book ."], 4)[0]
+    assert [pieces.vocabulary()[row] for row in rows] == ["[CLS]", "the", "film", "[SEP]"]
+    for length in nonempty((1, 2)):
+        with pytest.raises(UserError, match=f"corpus.max_length: {length} has no room beside the 2 special .* least 3"):
+            pieces.encode(["the film"], length)
+
+    ids = {"[UNK]": 0, "a": 1, "b": 2, "c": 5, "d": 9}
+    cutter = Tokenizer(WordLevel(ids, unk_token="[UNK]"))
+    cutter.pre_tokenizer = WhitespaceSplit()
+    (tmp_path / "gaps").mkdir()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=cutter, unk_token="[UNK]").save_pretrained(tmp_path / "gaps")
+    gaps = Pieces(checkpoint=str(tmp_path / "gaps"))
+    assert [gaps.vocabulary()[row] for row in gaps.encode(["a b c d e", ""], None)[0]] == [*"abcd", "[UNK]", "<pad>"]
 
 
 def test_a_checkpoint_is_trained_from_its_own_words_and_weights(checkpoint: Path) -> None:
