@@ -64,26 +64,37 @@ def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
             if not again:
                 return
             source.waiting.extendleft(reversed(again))
-    left = [case for case in job.cases if case.id not in ended and case.id not in callback.outcomes]
-    paused = {case for case, round_ in until.items() if len(reached[case]) >= round_}
-    trials = {case.id: assignment(case) for case in left if case.id not in paused}
-    reuse = True
-    while trials:
+    left, reuse = _left(job, callback, until), True
+    while left:
+        trials = {case.id: assignment(case) for case in left}
         run = partial(tune_sweep.run, trials, [callback], order, Concurrent(job, trials), restarts, reuse)
-        displaced, lost = _displaced(run, job, callback), callback.lost or set()
+        displaced, lost = _displaced(run, job, callback, until), callback.lost or set()
         if lost:  # once more, each in a process of its own
             reuse, callback.lost = False, None
-        left = [case for case in job.cases if case in displaced or case.id in lost]
-        trials = {case.id: assignment(case) for case in left}
+        left = [case for case in _left(job, callback, until) if case in displaced or case.id in lost]
 
 
-def _displaced(run: Callable[[], None], job: Job, callback: TrialCallback) -> list[Case]:
+def _left(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> list[Case]:
+    """Return the cases that have neither ended nor reached the round of ``until``."""
+    open_ = [case for case in job.cases if case.id not in callback.outcomes]
+    return [
+        case
+        for case in open_
+        if case.id not in until or len(history(job.folder.case(case.id) / "checkpoint")) < until[case.id]
+    ]
+
+
+def _displaced(
+    run: Callable[[], None], job: Job, callback: TrialCallback, until: Mapping[str, int] | None = None
+) -> list[Case]:
     """Run trials, and plan those again that have lost their place. It waits until there are nodes for them.
 
     Args:
         run: Runs the trials.
         job: The job. It gets the new plans.
         callback: Collects the trials that have lost their place.
+        until: The rounds after which trials pause, by case. If a trial has lost its place, all others that are left are
+            planned again with it: Tune has not begun them. None: whoever suggests cases has those still.
 
     Returns:
         These trials.
@@ -94,6 +105,8 @@ def _displaced(run: Callable[[], None], job: Job, callback: TrialCallback) -> li
     with suppress(DisplacedError):
         run()
     cases = [case for case in job.cases if case.id in callback.displaced and case.id not in callback.outcomes]
+    if cases and until is not None:
+        cases = _left(job, callback, until)
     callback.displaced = set()
     speak_at = 0.0
     try:
