@@ -154,8 +154,8 @@ def tokenizer(entries: Sequence[str], pairs: str) -> Any:
 def _shifted(content: dict[str, Any], entries: Sequence[str]) -> dict[str, Any]:
     """Return a tokenizer of byte pairs whose entries have the numbers of the word table.
 
-    As in training, what it takes for special is text here, tokens that were added to it are tokens, and a character that
-    it does not know is its entry for that.
+    As in training, its special tokens are text here, tokens that were added to it are tokens, and characters that it
+    does not know are its entry for them.
     """
     added = {token["content"]: token["id"] for token in content["added_tokens"]}
     ids = {**content["model"]["vocab"], **added}

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.methods.base import Batch, Inference, Model
 from fedtext.methods.frozen import Frozen, WithReceived
-from fedtext.methods.hsic import squared_distances
+from fedtext.methods.hsic import narrowest, squared_distances
 from fedtext.models.parts import Parts
 
 WIDTHS = (1 / 4, 1 / 2, 1, 2, 4)  # of the five kernels, in units of the mean squared distance
@@ -44,7 +44,7 @@ class FedMMD(Frozen):
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         logits_BC, local_BF, received_BF = model(batch)
         terms = {"ce": cross_entropy(logits_BC, batch.labels_B)}
-        if self.lambda_:
+        if self.lambda_ and len(batch.labels_B) > 1:  # one text has no distribution
             terms["mmd"] = mmd(local_BF, received_BF)
         return terms
 
@@ -60,12 +60,13 @@ def mmd(local_BF: Tensor, received_BF: Tensor) -> Tensor:
     """Compute the biased estimate of the squared maximum mean discrepancy.
 
     It is mean k(x, x') + mean k(y, y') - 2 mean k(x, y), where k is the sum of five Gaussian kernels exp(-d^2 / b).
-    Each b is a multiple of the mean squared distance between two different samples of both sides. The b and the
-    received features are detached.
+    Each b is a multiple of the mean squared distance between two different samples of both sides, which counts as at
+    least ``hsic.narrowest``. The b and the received features are detached.
     """
-    size = len(local_BF)
-    distances_NN = squared_distances(torch.cat([local_BF, received_BF.detach()]))
-    mean = (distances_NN.detach().sum() / (2 * size * (2 * size - 1))).clamp_min(1e-12)
+    size, features_NF = len(local_BF), torch.cat([local_BF, received_BF.detach()])
+    distances_NN = squared_distances(features_NF)
+    mean = torch.maximum(distances_NN.detach().sum() / (2 * size * (2 * size - 1)), narrowest(features_NF))
     kernel_NN = torch.stack([torch.exp(-distances_NN / (mean * width)) for width in WIDTHS]).sum(0)
     within = kernel_NN[:size, :size].mean() + kernel_NN[size:, size:].mean()
-    return within - kernel_NN[:size, size:].mean() - kernel_NN[size:, :size].mean()
+    found: Tensor = within - kernel_NN[:size, size:].mean() - kernel_NN[size:, :size].mean()
+    return found.to(local_BF.dtype)

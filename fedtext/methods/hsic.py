@@ -13,6 +13,8 @@ from fedtext.methods.native_kteps import NativeHSIC
 from fedtext.models.functions import MappedFunction
 
 Bandwidth = float | Literal["median"]
+EQUAL = 1e-13  # squared distance of two samples that are equal up to rounding, in units of their squares
+NARROWEST = 1e-9  # least bandwidth, in units of the mean square of a batch's features
 
 
 def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: Bandwidth = "median", native: bool = False) -> Tensor:
@@ -30,29 +32,51 @@ def hsic(o_s_BF: Tensor, o_p_BF: Tensor, bandwidth: Bandwidth = "median", native
 
 
 def squared_distances(features_BF: Tensor) -> Tensor:
-    """Compute the squared distances of all pairs, shape (B, B)."""
-    features_BF = features_BF - features_BF.mean(0)  # the same distances, without cancellation of large squares
+    """Compute the squared distances of all pairs, shape (B, B), in float64.
+
+    Samples that are equal up to rounding have distance 0. In float32 the products would leave them one of rounding,
+    which a narrow kernel would take for all that there is.
+    """
+    features_BF = _centred(features_BF)
     products_BB = features_BF @ features_BF.T
     squares_B = products_BB.diagonal()
-    return (squares_B[:, None] + squares_B[None, :] - 2 * products_BB).clamp_min(0)
+    sums_BB = squares_B[:, None] + squares_B[None, :]
+    distances_BB = sums_BB - 2 * products_BB
+    return distances_BB.masked_fill(distances_BB <= EQUAL * sums_BB, 0)
+
+
+def narrowest(features_BF: Tensor) -> Tensor:
+    """Return the least b of a kernel whose b is taken from the batch, in float64 and detached.
+
+    Where samples are equal up to the rounding of what computed them, a kernel as narrow as these differences would have
+    gradients of any size.
+    """
+    return NARROWEST * features_BF.detach().double().square().sum(1).mean() + 1e-12
+
+
+def _centred(features_BF: Tensor) -> Tensor:
+    """Return features less their mean, in float64: the same distances, without cancellation of large squares."""
+    features_BF = features_BF.double()
+    return features_BF - features_BF.mean(0)
 
 
 def gram(features_BF: Tensor, bandwidth: Bandwidth) -> Tensor:
-    """Compute the Gaussian kernel exp(-d^2 / b) of all pairs, shape (B, B).
+    """Compute the Gaussian kernel exp(-d^2 / b) of all pairs, shape (B, B), in float64.
 
-    With ``median``, b is the median squared distance between two different samples of the batch, detached. A fixed b
-    far below it would make the Gram matrix the identity, and its gradient zero.
+    With ``median``, b is the median squared distance between two different samples of the batch, and at least
+    ``narrowest``, detached. A fixed b far below it would make the Gram matrix the identity, and its gradient zero.
     """
     distances_BB = squared_distances(features_BF)
-    return torch.exp(distances_BB * _slope(distances_BB, bandwidth))
+    return torch.exp(distances_BB * _slope(features_BF, distances_BB, bandwidth))
 
 
-def _slope(distances_BB: Tensor, bandwidth: Bandwidth) -> Tensor:
+def _slope(features_BF: Tensor, distances_BB: Tensor, bandwidth: Bandwidth) -> Tensor:
     """Return -1/b."""
     if bandwidth != "median":
         return distances_BB.new_full((), -1 / bandwidth)
     pairs = _pairs(len(distances_BB), distances_BB.device)
-    return -1 / distances_BB.detach().flatten().index_select(0, pairs).median().clamp_min(1e-12)
+    median = distances_BB.detach().flatten().index_select(0, pairs).median()
+    return -1 / torch.maximum(median, narrowest(features_BF))
 
 
 @cache
@@ -81,10 +105,10 @@ class HSIC(MappedFunction):
         kernels, slopes = [], []
         for features_BF in (o_s_BF, o_p_BF):
             distances_BB = squared_distances(features_BF)
-            slopes.append(_slope(distances_BB, bandwidth))
+            slopes.append(_slope(features_BF, distances_BB, bandwidth))
             kernels.append(torch.exp(distances_BB * slopes[-1]))
         value = (_centre(kernels[0]) * kernels[1]).sum() / (len(o_s_BF) - 1) ** 2
-        return value, *kernels, *slopes
+        return value.to(o_s_BF.dtype), *kernels, *slopes
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -100,8 +124,10 @@ class HSIC(MappedFunction):
         for features_BF, kernel_BB, slope, other_BB in zip(features, kernels, slopes, reversed(kernels), strict=True):
             scale = upstream * slope * (4 / (len(kernel_BB) - 1) ** 2)
             by_distance_BB = _centre(other_BB) * kernel_BB * scale  # d |x_i - x_j|^2 / d x_i = 2 (x_i - x_j)
-            features_BF = features_BF - features_BF.mean(0)  # without cancellation, as in ``squared_distances``
-            grads.append(by_distance_BB.sum(1, keepdim=True) * features_BF - by_distance_BB @ features_BF)
+            by_distance_BB = by_distance_BB.masked_fill(kernel_BB == 1, 0)  # x_i = x_j, but for rounding
+            centred_BF = _centred(features_BF)
+            grad_BF = by_distance_BB.sum(1, keepdim=True) * centred_BF - by_distance_BB @ centred_BF
+            grads.append(grad_BF.to(features_BF.dtype))
         return *grads, None
 
 

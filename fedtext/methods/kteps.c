@@ -48,6 +48,13 @@ static real median(place texts, const real *distances, real *values) {
     return values[(count - 1) / 2];
 }
 
+/* The least bandwidth that is taken from a batch (hsic.py). */
+static real narrowest(place texts, place width, const real *features) {
+    double sum = 0;
+    for (place i = 0; i < texts * width; i++) sum += (double)features[i] * features[i];
+    return 1e-9 * sum / texts + 1e-12;
+}
+
 /* centred_BB = H L H: the kernel without the means of its rows and columns. */
 static void centre(place texts, const real *kernel, real *centred, real *means) {
     real total = 0;
@@ -74,7 +81,8 @@ void hsic(place texts, place shared_width, place private_width, const real *shar
         real *kernel = kernels[branch];
         squared_distances(texts, widths[branch], features[branch], kernel);
         real middle = bandwidth ? bandwidth : median(texts, kernel, scratch);
-        slopes[branch] = -1 / (!bandwidth && middle < (real)1e-12 ? (real)1e-12 : middle);
+        real least = bandwidth ? bandwidth : narrowest(texts, widths[branch], features[branch]);
+        slopes[branch] = -1 / (middle < least ? least : middle);
         for (place i = 0; i < size; i++) kernel[i] = exp(kernel[i] * slopes[branch]);
         centre(texts, kernel, centred[branch], means);
     }

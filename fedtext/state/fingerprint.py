@@ -12,6 +12,8 @@ from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
 from fedtext.methods.copies import Copying
+from fedtext.methods.fedmmd import FedMMD
+from fedtext.methods.kteps import KTEPS
 from fedtext.text.pretrained import identity
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
@@ -36,6 +38,7 @@ VERSIONS = {
     "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
+    "kernels": 1,  # KTEPS and FedMMD: kernels of texts that are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
@@ -207,6 +210,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
+        "kernels": isinstance(experiment.method, KTEPS | FedMMD),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }
 

@@ -16,6 +16,7 @@ from fedtext.methods.fedfusion import Mixed, Weighted
 from fedtext.methods.fedmmd import mmd
 from tests import tiny
 from tests.loops import nonempty
+from tests.outcomes import final
 
 
 def test_fused_features_by_hand() -> None:
@@ -106,6 +107,13 @@ def test_mmd_by_hand_and_of_features_that_did_not_move() -> None:
     assert mmd(same, same + 1).item() > 0.1
     constant = torch.zeros(2, 3)
     assert mmd(constant, constant).item() == 0
+
+
+def test_a_batch_of_one_text_has_no_discrepancy() -> None:
+    """Its only distance would be the bandwidth, and its gradient the larger the less the features have moved."""
+    made = tiny.experiment("fedmmd", training=tiny.TRAINING | {"batch_size": 1})
+    without = made.model_copy(update={"method": made.method.model_copy(update={"lambda_": 0.0})})
+    assert final(tiny.federation(made))[0] == final(tiny.federation(without))[0]
 
 
 @pytest.mark.parametrize("model", [{}, {"dropout": 0.3}, {"name": "bag"}])

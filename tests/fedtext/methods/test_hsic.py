@@ -96,3 +96,21 @@ def test_clients_side_by_side_have_the_gradients_of_each_alone() -> None:
         assert values_C[place].item() == pytest.approx(value.item(), rel=1e-12)
         for one, other in nonempty(zip(torch.autograd.grad(value, given), grads, strict=True)):
             assert torch.allclose(one, other[place], rtol=1e-9, atol=1e-14)
+
+
+@NATIVE
+@pytest.mark.parametrize("noise", [0.0, 1e-7], ids=["equal", "rounding"])
+def test_texts_that_are_equal_have_no_gradient_of_rounding(noise: float, native: bool) -> None:
+    """Most of a batch are one text, so that the median distance is 0, or what rounding has left."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [torch.randn(2, 128, generator=generator)[[0, 0, 0, 1, 0, 0, 0, 0]] for _ in range(2)]
+    given = [(one * (1 + noise * torch.randn(one.shape, generator=generator))).requires_grad_() for one in drawn]
+    exact = [tensor.detach().double().requires_grad_() for tensor in given]
+    value = hsic(*given, native=native)
+    kernel = torch.block_diag(torch.ones(7, 7), torch.ones(1, 1)).double()
+    expected = torch.trace(kernel @ (torch.eye(8) - 1 / 8).double() @ kernel @ (torch.eye(8) - 1 / 8).double()) / 49
+    assert value.item() == pytest.approx(expected.item(), rel=1e-3)
+    grads, theirs = torch.autograd.grad(value, given), torch.autograd.grad(hsic(*exact), exact)
+    for one, other in nonempty(zip(grads, theirs, strict=True)):
+        assert torch.allclose(one.double(), other, rtol=1e-2, atol=1e-6)
+        assert one.abs().max() < 10
