@@ -69,6 +69,8 @@ def bind(trained: Trained, client: str | None) -> Bound:
             continue
         if mirrored := method.mirrors(name):
             state[name] = state[mirrored]
+        elif is_table(name) and client is not None:
+            raise UserError(f"the model is damaged (client {client} has no {name}): {model_folder.AGAIN}")
         elif is_table(name):  # of a private branch, which predictions of the shared model do not use
             state[name] = torch.zeros(rows, tensor.shape[1])
         else:

@@ -23,9 +23,11 @@ def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> 
     """
     stack, method, rows_R = ready(host, flat, round_, client), host.method, host.clients[client].rows_R
     own, sent = host.experiment.own_vocabularies, host.experiment.shared_in
+    private, fixes = host.experiment.private, host.experiment.model.fixes
     state: dict[str, NDArray[np.float32]] = {}
     for name, tensor in stack.fetched(0).items():
-        alone = not sent(name, round_) and not method.mirrors(name) and not host.experiment.model.fixes(name)
+        server = fixes(name) and not private(name)  # it has what clients do not change, if it has a parameter at all
+        alone = not sent(name, round_) and not method.mirrors(name) and not server
         if not alone and not (method.withholds and is_table(name)):
             continue
         values = tensor.numpy().copy()

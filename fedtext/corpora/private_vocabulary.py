@@ -19,7 +19,7 @@ from fedtext.accounting.entry import DELTA, Entry
 from fedtext.schema import Strict, choice
 from fedtext.seeding import generator
 
-END = "\0"  # after the last letter of a word, which no text has
+END = " "  # after the last letter of a word: no word has a blank
 RELEASE = "corpus.vocabulary"  # name of its entry in a ledger
 _TRUSTED = "the server that adds up is trusted; simulated: the draws follow from the seed, the release and the texts"
 

@@ -9,7 +9,7 @@ from fedtext.corpora.types import Coverage, RawCorpus
 from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.representation import Words
-from fedtext.text.tokens import Unlabeled
+from fedtext.text.tokens import Unlabeled, penn_tokens
 
 AS_GIVEN = Words()  # words of a text are separated by blanks, and no text is changed
 
@@ -27,7 +27,9 @@ def texts_for_vectors(
         part: Which texts: unlabeled ones, the clients' train split, or all splits.
     """
     texts = config.read_unlabeled(data, seed) if part == "unlabeled" else _unlabeled(raw, part)
-    return texts if config.text == AS_GIVEN else [Unlabeled(config.text.clean(text.text)) for text in texts]
+    if config.text == AS_GIVEN:
+        return texts
+    return [Unlabeled(config.text.clean(penn_tokens(text.text) if text.raw else text.text)) for text in texts]
 
 
 def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:

@@ -13,6 +13,7 @@ import pytest
 import fedtext
 from fedtext.__main__ import main
 from fedtext.methods import METHODS
+from tests.checkpoints import SCRATCH
 from tests.loops import nonempty
 
 SMALL: dict[str, Any] = {
@@ -64,6 +65,22 @@ def test_predictions_have_the_accuracies_of_the_run(method: Any, tmp_path: Path)
     assert compared == (
         0 if result.experiment.method.name in ("fedevocab", "local_only", "asp_mtl", "fedper", "lg_fedavg") else 3
     )
+
+
+@pytest.mark.parametrize("method", ["local_only", "lg_fedavg", "fedper", "ditto"])
+def test_a_personal_model_with_an_adapter_has_the_word_table_that_nobody_changes(method: str, tmp_path: Path) -> None:
+    """The server has it only if the method shares it."""
+    model = SCRATCH | {"embedding": {"dim": 8, "init": {"random": {"std": 1.0}}}, "adapter": {"lora": {"rank": 2}}}
+    training = SMALL["training"] | {"local_epochs": 6, "optimizer": {"name": "adam", "lr": 0.03}}
+    corpus = SMALL["corpus"] | {"max_length": 40}
+    result = fedtext.run(SMALL | {"corpus": corpus, "method": method, "model": model, "training": training})
+    result.save(tmp_path / "model")
+    saved = fedtext.Model.load(tmp_path / "model")
+    for client in nonempty(result.experiment.corpus.read(None, result.experiment.seed).clients):
+        texts = list(client.test.texts)
+        found = share(saved, texts, client.test.labels.tolist(), client.name)
+        assert found == pytest.approx(result.clients[client.name]["Local"])
+        assert len({str(each) for each in saved.predict(texts, client.name)}) > 10, "words count, not lengths alone"
 
 
 def test_a_client_of_fedrecon_uses_the_rows_it_made_for_itself(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def test_a_trie_finds_no_word_longer_than_it_is_deep() -> None:
     assert TrieHH(epsilon=8.0, length=4).words(clients, np.random.default_rng(0)) == []
 
 
+def test_nothing_that_a_text_may_hold_ends_a_word_early() -> None:
+    clients = [Counter(["ab\0cd"])] * 5000
+    assert TrieHH(epsilon=8.0).words(clients, np.random.default_rng(0)) == ["ab\0cd"]
+
+
 def test_a_word_is_drawn_in_proportion_to_its_count() -> None:
     rng, counts = np.random.default_rng(0), Counter({"a": 1, "b": 3})
     drawn = Counter(drawn_word(counts, rng) for _ in range(4000))

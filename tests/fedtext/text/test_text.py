@@ -15,6 +15,8 @@ import pytest
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.fdu import FDUCorpus
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import RawCorpus
+from fedtext.corpora.vectors import texts_for_vectors
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors, read_vectors, table
@@ -86,6 +88,24 @@ def test_unlabeled_fdu_is_cut_like_labelled_fdu() -> None:
         again = Counter(penn_tokens(text.replace("``", '"').replace("''", '"')).split())
         kept, total = kept + (before & again).total(), total + before.total()
     assert kept / total > 0.99
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ({}, ["it", "'s", "a", "great", "product", "."]),
+        ({"stopwords": "drop"}, ["'s", "great", "product", "."]),
+        ({"letters": True}, ["it", "s", "a", "great", "product"]),
+    ],
+)
+def test_words_of_unlabeled_texts_are_those_of_labelled_ones(
+    text: dict[str, Any], words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = FDUCorpus.model_validate({"text": {"words": text}})
+    monkeypatch.setattr(FDUCorpus, "read_unlabeled", lambda *_: [Unlabeled("It's a Great product.", raw=True)])
+    (found,) = texts_for_vectors(config, None, 0, RawCorpus("fdu", 2, []), "unlabeled")
+    assert found.words() == words
+    assert config.text.clean("it 's a great product .").split() == words
 
 
 # Word vectors from files
