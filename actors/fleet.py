@@ -34,7 +34,8 @@ WORTH_MOVING, MOVE_SECONDS = 0.85, 0.1
 class RayFleet:
     """Clients packed into ``plan.actors`` actors, one in each client bundle of ``group``. See ``Fleet``.
 
-    ``trial`` names the trial in the actors' metrics (actors/metrics.py).
+    ``trial`` names the trial in the actors' metrics (actors/metrics.py), and ``measured`` has what earlier attempts of
+    it took.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class RayFleet:
         plan: Plan,
         group: PlacementGroup | None = None,
         trial: str = "",
+        measured: patience.Measured | None = None,
     ) -> None:
+        self.measured = measured or patience.Measured()
         self.clients = shipment.table
         self.noise = noise
         self.withheld = withheld(experiment, shipment.header)
@@ -56,8 +59,6 @@ class RayFleet:
         self.audits = bool(experiment.audits)
         if self.audits:  # in some rounds they attack for minutes, in others they do nothing
             self.hang = math.inf
-        self.evaluated_s: dict[Sequence[str], float] = {}  # by splits, of the last round's
-        self.exchanged_s = 0.0  # of the last messages of secure aggregation
         self.settled = False  # whether the clients of the next round are where they stay
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
@@ -92,7 +93,7 @@ class RayFleet:
             actor.host.remote(*self.given, members, *self._objects(members))
             for actor, members in zip(actors, hosted, strict=True)
         ]
-        return self._get(ready, crew.START_TIMEOUT_S, "start the client actors")
+        return self._get(ready, crew.START_TIMEOUT_S, "start the client actors", "host")
 
     @property
     def short(self) -> str:
@@ -124,9 +125,7 @@ class RayFleet:
             for actor, members in zip(self.actors, chosen, strict=True)
             if members
         ]
-        began = time.monotonic()
-        found = self._get(calls, self.timeout, "exchange keys and shares", max(1.0, self.exchanged_s))
-        self.exchanged_s = time.monotonic() - began
+        found = self._get(calls, self.timeout, "exchange keys and shares", f"exchange {step}")
         return {client: answer for answers in found for client, answer in answers.items()}
 
     def _settle(self) -> None:
@@ -147,7 +146,7 @@ class RayFleet:
                 waiting[reply] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]
         self.took, self.late = [], 0
-        expected = patience.expected(self.seconds, self._by_actor(cohort))
+        expected = patience.expected(self.measured.updates, self._by_actor(cohort))
         limit = patience.allowed(expected, self.hang, self.timeout)
         left = limit  # of waiting: the server's own work between replies does not count
         while waiting:
@@ -169,21 +168,24 @@ class RayFleet:
             for reply in self._get(done, self.timeout, "receive replies")[0]:
                 if not reply.error:
                     self.bytes_up[reply.client] = reply.bytes_up
-                    self.seconds[reply.client] = reply.metrics["seconds"]
+                    self.seconds[reply.client] = self.measured.updates[reply.client] = reply.metrics["seconds"]
                     self.took.append(reply.metrics["seconds"])
                 yield reply
 
     def partials(self, round_: int) -> Iterator[Sum]:
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
-        what = f"collect the actors' sums of round {round_}"
-        deadline = time.monotonic() + self.timeout
+        what, expected = f"collect the actors' sums of round {round_}", self.measured.calls.get("partials")
+        left = limit = patience.allowed(expected, self.hang, self.timeout)  # without the server's own work
         while waiting:
-            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            began = time.monotonic()
+            done, waiting = ray.wait(waiting, timeout=max(0.0, left))
+            left -= time.monotonic() - began
             if not done:
-                raise TimeoutError(f"it took over resources.round_timeout_s = {self.timeout:g} s to {what}")
+                raise self._late(expected, self.timeout, what)
             (part,) = self._get(done, self.timeout, what)
             if part is not None:
                 yield part
+        self.measured.took("partials", limit - left)
 
     def evaluate(self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
         members = self._by_actor(self.clients.evaluated())
@@ -192,10 +194,8 @@ class RayFleet:
             for actor, chosen in zip(self.actors, members, strict=True)
             if chosen
         ]
-        began, before = time.monotonic(), None if final else self.evaluated_s.get(tuple(splits))
-        found = self._get(calls, self.timeout, f"evaluate round {round_}", before)
-        if not final:
-            self.evaluated_s[tuple(splits)] = time.monotonic() - began
+        kind = "" if final else f"evaluate {' '.join(splits)}"
+        found = self._get(calls, self.timeout, f"evaluate round {round_}", kind)
         return {client: evaluated for evaluations in found for client, evaluated in evaluations.items()}
 
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
@@ -214,7 +214,8 @@ class RayFleet:
         else:
             members = self._by_actor(clients)
             calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True) if m]
-        found = self._get(calls, self.timeout, "collect the clients' state")
+        kind = "all states" if clients is None else "states"
+        found = self._get(calls, self.timeout, "collect the clients' state", kind)
         return {client: state for states in found for client, state in states.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
@@ -273,16 +274,22 @@ class RayFleet:
         crew.end([actor for actor, _ in self.coming.values()])
         crew.salvage(self.hired, *self.place)
 
-    def _get(self, calls: list[Any], timeout: float, what: str, expected: float | None = None) -> list[Any]:
-        limit = patience.allowed(expected, self.hang, timeout)
+    def _get(self, calls: list[Any], timeout: float, what: str, kind: str = "") -> list[Any]:
+        """Return the results of calls. Those of a kind are given up long after the time that the last ones took."""
+        expected, began = self.measured.calls.get(kind), time.monotonic()
         try:
-            return ray.get(calls, timeout=limit)
+            found = ray.get(calls, timeout=patience.allowed(expected, self.hang, timeout))
         except RayTaskError as error:
             raise error.cause from None  # what the client's code raised, in its own words
         except GetTimeoutError as error:
-            if limit < timeout:
-                late = f"{limit:.1f} s, {expected:.1f} s being expected"
-                raise patience.HungActorsError(f"it took longer than {late}, to {what}") from error
-            raise TimeoutError(
-                f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free"
-            ) from error
+            raise self._late(expected, timeout, what) from error
+        if kind:
+            self.measured.took(kind, time.monotonic() - began)
+        return found
+
+    def _late(self, expected: float | None, timeout: float, what: str) -> Exception:
+        limit = patience.allowed(expected, self.hang, timeout)
+        if limit < timeout:
+            late = f"{limit:.1f} s, {expected:.1f} s being expected"
+            return patience.HungActorsError(f"it took longer than {late}, to {what}")
+        return TimeoutError(f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free")

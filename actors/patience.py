@@ -1,8 +1,27 @@
 """How long the server waits for client actors: a multiple of what they took before."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 TIMES = 10.0
+LEAST_S = 1.0  # what a call is expected to take if it took less before
+
+
+@dataclass
+class Measured:
+    """What the actors of a trial took, in all its attempts.
+
+    Attributes:
+        updates: Seconds of each client's last local update.
+        calls: Seconds of the last call of each kind.
+    """
+
+    updates: dict[int, float] = field(default_factory=dict)
+    calls: dict[str, float] = field(default_factory=dict)
+
+    def took(self, kind: str, seconds: float) -> None:
+        """Note what a call of a kind took."""
+        self.calls[kind] = max(LEAST_S, seconds)
 
 
 class HungActorsError(RuntimeError):

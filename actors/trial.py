@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from ray import tune
 from actors.crew import LOST, NoPlaceError
 from actors.fleet import RayFleet
 from actors.metrics import TrialMetrics
+from actors.patience import Measured
 from actors.placement import Plan
 from actors.pulse import beating
 from actors.shipment import Shipment
@@ -25,6 +27,7 @@ from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
 from fedtext.state import model_folder
+from fedtext.state.checkpoint import history
 from fedtext.state.copy import Copy
 from fedtext.state.seal import StateKey
 
@@ -92,10 +95,10 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 
 def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
-    reported, lost, in_row = 0, "", 0
+    reported, lost, in_row, measured = _reached(assignment.folder / "checkpoint"), "", 0, Measured()
     while in_row <= assignment.experiment.resources.max_restarts:
         try:
-            for record, said in rounds(assignment, metrics):
+            for record, said in rounds(assignment, metrics, measured, reported):
                 if record.round > reported:
                     reported, in_row = record.round, 0
                     tune.report({"record": record, "lost": lost, **said})
@@ -119,13 +122,26 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
     tune.report({"error": f"its client actors were lost {times}, the last time because: {lost}"})
 
 
-def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
+def _reached(folder: Path) -> int:
+    """Return the last round in a folder of checkpoints: Tune's driver has its record, and those before."""
+    with suppress(UserError):  # whoever continues from them says it
+        if known := history(folder):
+            return known[-1].round
+    return 0
+
+
+def rounds(
+    assignment: Assignment, metrics: TrialMetrics, measured: Measured, reported: int
+) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
     """Run the remaining rounds of a trial. Afterwards its actors wait for another trial, unless something failed, and
     after the loss of an actor the others wait for the next attempt.
 
     Args:
         assignment: The trial.
         metrics: Its metrics for Prometheus.
+        measured: What its actors took in earlier attempts.
+        reported: The last round whose record has been reported. Later ones that an earlier attempt has completed are
+            yielded, too: it may have lost an actor before it could.
 
     Yields:
         The record of each round, and sentences, which may be empty: ``unused_gpus`` if GPUs are reserved that no actor
@@ -134,7 +150,8 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
     """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
-    fleet = partial(RayFleet, experiment, shipment, plan=assignment.plan, group=group, trial=metrics.trial)
+    given = {"plan": assignment.plan, "group": group, "trial": metrics.trial, "measured": measured}
+    fleet = partial(RayFleet, experiment, shipment, **given)
     folder = assignment.folder / "checkpoint"
     federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients, assignment.key)
     sound = lost = False
@@ -142,6 +159,8 @@ def rounds(assignment: Assignment, metrics: TrialMetrics) -> Iterator[tuple[Roun
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
         if federation.history:
             copied(assignment)  # if it cannot be, the next round says so
+            said = {"short": federation.fleet.short}
+            yield from ((record, said) for record in history(folder) if record.round > reported)
         told, done = "", federation.history
         # A server that died after the round at which the trial pauses, before Tune had its record, pauses here again.
         for record in federation.run() if not done or done[-1].round != assignment.until else ():

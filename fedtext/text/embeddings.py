@@ -150,10 +150,12 @@ def _checked(path: Path, dim: int, words: list[str], vectors_WD: NDArray, wanted
             f"{path} has vectors of {vectors_WD.shape[1]} numbers but model.embedding.dim is {dim}: set it to "
             f"{vectors_WD.shape[1]} or use another file"
         )
-    if not np.isfinite(vectors_WD).all():
-        raise UserError(f"{path} has numbers that are not finite: repair it")
     keep = [i for i, word in enumerate(words) if word in wanted]
-    return WordVectors([words[i] for i in keep], vectors_WD[keep].astype(np.float32))
+    with np.errstate(over="ignore"):  # to infinity, which is refused
+        kept_WD = vectors_WD[keep].astype(np.float32)
+    if not (np.isfinite(vectors_WD).all() and np.isfinite(kept_WD).all()):
+        raise UserError(f"{path} has numbers that are not finite in float32: repair it")
+    return WordVectors([words[i] for i in keep], kept_WD)
 
 
 def _read_text(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
@@ -175,7 +177,7 @@ def _read_text(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Return numbered non-empty lines. Bytes that are not UTF-8 can only be in words, which then match none."""
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8", errors="replace", newline="\n") as file:
+    with opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 yield number, line

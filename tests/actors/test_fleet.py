@@ -17,6 +17,7 @@ from ray.exceptions import RayActorError
 from actors import crew
 from actors.cluster import connect, nodes
 from actors.fleet import RayFleet
+from actors.patience import Measured
 from actors.placement import Plan, plan
 from actors.shipment import ship
 from fedtext.client.local_fleet import LocalFleet
@@ -77,7 +78,7 @@ def test_audits_take_what_they_take() -> None:
     federation = in_actors(experiment, FEW)
     run, fleet = federation.run(), federation.fleet
     next(run)
-    fleet.seconds, fleet.evaluated_s = (dict.fromkeys(each, 1e-9) for each in (fleet.seconds, fleet.evaluated_s))
+    fleet.measured = Measured(*(dict.fromkeys(each, 1e-9) for each in (fleet.measured.updates, fleet.measured.calls)))
     assert next(run).round == 2
     fleet.close(keep=True)
 
@@ -189,6 +190,8 @@ def test_masked_sums_are_those_without_masks_wherever_clients_live(sections: dic
         assert record.metrics["secure_bytes_up"] > 16 * 64
         fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
     assert fleet.folding == [0, 1]
+    each = {"exchange keys", "exchange shares", "partials"}
+    assert fleet.measured.calls.keys() >= each, "of each step by itself: shares take many times what keys take"
     expected = flat, [record[:2] for record in records], states
     assert (federation.flat.tobytes(), accuracies, fleet.private_states()) == expected
     fleet.close(keep=True)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from actors import trial as trials
-from actors.patience import HungActorsError
+from actors.patience import HungActorsError, Measured
 from actors.trial import Assignment, copied, serve
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
@@ -84,7 +84,7 @@ def test_restarts_count_from_the_last_completed_round(
     """One restart is allowed in a row; each attempt but the last completes so many rounds, and is lost then."""
     left, told, done = list(completes), list[dict[str, Any]](), [0]
 
-    def rounds(assignment: Any, metrics: Any) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
+    def rounds(assignment: Any, *_: Any) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
         for _ in range(left.pop(0) if left else 1):
             done[0] += 1
             yield RoundRecord(done[0], 0.0, {}), {}
@@ -93,7 +93,8 @@ def test_restarts_count_from_the_last_completed_round(
 
     monkeypatch.setattr(trials, "rounds", rounds)
     monkeypatch.setattr(trials.tune, "report", told.append)
-    given: Any = SimpleNamespace(experiment=SimpleNamespace(resources=SimpleNamespace(max_restarts=1)))
+    resources = SimpleNamespace(max_restarts=1)
+    given: Any = SimpleNamespace(experiment=SimpleNamespace(resources=resources), folder=Path("/nowhere"))
     trials._serve(given, SimpleNamespace(add=lambda **counts: None))  # type: ignore[arg-type]
     reported = [each["record"].round for each in told if "record" in each]
     assert reported == list(range(1, sum(completes) + 1))
@@ -114,24 +115,55 @@ class Here(LocalFleet):
     def close(self, keep: bool = False) -> None:
         assert keep
 
+    def salvage(self) -> None:
+        pass
 
-def test_a_trial_that_is_started_again_after_the_round_at_which_it_pauses_pauses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its server may die when the round is saved, before Tune has its record."""
+
+NO_METRICS: Any = SimpleNamespace(trial="", completed=lambda *_: None, add=lambda **_: None)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "RayFleet", Here)
     monkeypatch.setattr(trials.ray.util, "get_current_placement_group", lambda: None)
-    made, nothing = tiny.experiment("fedavg", training=tiny.TRAINING | {"rounds": 3}), cast(Any, None)
+
+
+def small(folder: Path, until: int | None = None, method: str = "fedavg", **changes: Any) -> Assignment:
+    made = tiny.experiment(method, training=tiny.TRAINING | {"rounds": 3}, **changes)
     shipped: Any = SimpleNamespace(header=tiny.TWO, corpus_clients=None)
-    metrics: Any = SimpleNamespace(trial="", completed=lambda *_: None, add=lambda **_: None)
-    reached = [
-        [
-            record.round
-            for record, _ in trials.rounds(Assignment(made, shipped, nothing, tmp_path, until=until), metrics)
-        ]
-        for until in nonempty((2, 2, None))
-    ]
+    return Assignment(made, shipped, cast(Any, None), folder, until=until)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_that_is_started_again_after_the_round_at_which_it_pauses_pauses(tmp_path: Path) -> None:
+    """Its server may die when the round is saved, before Tune has its record."""
+    reached = []
+    for until in nonempty((2, 2, None)):
+        assigned, before = small(tmp_path, until), trials._reached(tmp_path / "checkpoint")
+        found = trials.rounds(assigned, NO_METRICS, Measured(), before)
+        reached.append([record.round for record, _ in found])
     assert reached == [[1, 2], [], [3]]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_that_loses_an_actor_when_its_model_is_written_reports_its_last_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, left = list[dict[str, Any]](), [HungActorsError("late")]
+
+    def parts(*given: Any) -> dict[int, Any]:
+        if left:
+            raise left.pop()
+        return LocalFleet.parts(*given)
+
+    monkeypatch.setattr(Here, "parts", parts)
+    monkeypatch.setattr(trials.tune, "report", told.append)
+    trials._serve(small(tmp_path, method="kteps", save={"model": "clients"}), NO_METRICS)
+    assert not left
+    assert [each["record"].round for each in told] == [1, 2, 3]
+    assert told[-1]["lost"] == "late"
+    assert told[-1]["record"].metrics.keys() >= {"Ap", "loss"}
+    assert (tmp_path / "model" / "clients").is_dir()
 
 
 def test_a_trial_that_ends_again_replaces_the_model_that_mlflow_has_packaged(tmp_path: Path) -> None:
