@@ -14,6 +14,7 @@ from fedtext.errors import UserError
 from fedtext.layout import Layout, is_table
 from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
+from fedtext.models.language import LanguageModel
 from fedtext.models.parts import Parts
 from fedtext.models.ranks import Ranks
 from fedtext.models.sizes import without_memory
@@ -27,7 +28,12 @@ _KNOWN: dict[tuple[object, ...], list[tuple[Mapping[str, object], Shapes]]] = {}
 
 
 def build_network(
-    experiment: Experiment, classes: int, clients: int, features: int = 0, weights: bool | None = None
+    experiment: Experiment,
+    classes: int,
+    clients: int,
+    features: int = 0,
+    weights: bool | None = None,
+    tokenizer: str = "",
 ) -> torch.nn.Module:
     """Build the method's network. Its embedding tables have one placeholder row.
 
@@ -39,11 +45,16 @@ def build_network(
         weights: Whether its parameters are the initial ones, drawn from the experiment's seed or those of a checkpoint.
             They need not be if the network is given other parameters with every call. None: if it has weights that are
             no parameters.
+        tokenizer: The corpus's tokenizer of byte pairs, for a network that is to predict; empty: there is none.
     """
     weights = experiment.model.drawn if weights is None else weights
     parts = Parts(experiment.model, classes, clients, features, weights)
     with torch_scope(experiment.seed, "init"):
-        return experiment.method.network(parts).train()
+        network = experiment.method.network(parts).train()
+    for module in network.modules():
+        if isinstance(module, LanguageModel):
+            module.bar(tokenizer)
+    return network
 
 
 def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int = 0) -> int:

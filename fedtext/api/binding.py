@@ -56,7 +56,8 @@ def bind(trained: Trained, client: str | None) -> Bound:
     part = _part(trained, client)
     vocabulary = trained.vocabulary if part.vocabulary is None else part.vocabulary
     assert vocabulary is not None, "the part of a client with a vocabulary of its own has it"
-    network = build_network(_without_store(experiment), trained.classes, trained.clients, trained.features)
+    made, sizes = _without_store(experiment), (trained.classes, trained.clients, trained.features)
+    network = build_network(made, *sizes, tokenizer=trained.tokenizer)
     network.eval()
     held = {**trained.shared, **part.state}
     if client is not None:

@@ -99,6 +99,8 @@ def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequ
     config.pad_token_id, config.architectures = config.eos_token_id, ["GPT2LMHeadModel"]
     setattr(config, MARK, "fedtext")
     made = pretrained.library().GPT2LMHeadModel(config)
+    if network.barred is not None:  # the package's model has no other way to leave them out of the softmax
+        made.generation_config.suppress_tokens = network.barred.isinf().nonzero()[:, 0].tolist()
     with torch.no_grad():
         made.transformer.wte.weight.copy_(network.embedding.weight)
         if not experiment.model.tied:

@@ -15,6 +15,8 @@ from torch.nn.functional import cross_entropy, normalize
 from fedtext.methods.base import Batch, Inference, Method, Model
 from fedtext.models.parts import Parts
 
+EQUAL = 1e-6  # distance of a text's features from their mean that is rounding, in units of their length
+
 
 class Outputs(NamedTuple):
     """The outputs of ``Tasks`` for a batch."""
@@ -99,13 +101,20 @@ class ASPMTL(Method):
 def orthogonality(shared_BF: Tensor, private_BF: Tensor, penalty: Literal["mean", "sum"] = "mean") -> Tensor:
     """Compute the mean (or sum) of the squared entries of S^T P (F x F), for centred features with rows of length one.
 
-    It is 0 for a single text.
+    It is 0 for a single text, and for texts whose features are equal up to rounding.
 
     Args:
         shared_BF: Shared features S.
         private_BF: Private features P.
         penalty: ``mean`` or ``sum``.
     """
-    s_BF, p_BF = (normalize(features - features.mean(0), dim=1) for features in (shared_BF, private_BF))
+    s_BF, p_BF = (normalize(_centred(features), dim=1) for features in (shared_BF, private_BF))
     total = ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F
     return total if penalty == "sum" else total / (s_BF.shape[1] * p_BF.shape[1])
+
+
+def _centred(features_BF: Tensor) -> Tensor:
+    """Return features less their mean, where this is more than rounding: its direction would mean nothing."""
+    centred_BF = features_BF - features_BF.mean(0)
+    rounding_B1 = EQUAL * features_BF.detach().norm(dim=1, keepdim=True)
+    return centred_BF.masked_fill(centred_BF.detach().norm(dim=1, keepdim=True) <= rounding_B1, 0)

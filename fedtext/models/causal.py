@@ -36,6 +36,7 @@ from fedtext.models.native_block import always_in_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
+from fedtext.text.byte_pairs import never
 
 
 class CausalLanguageModel(TransformerConfig, LanguageConfig):
@@ -112,9 +113,14 @@ class CausalNetwork(LanguageModel):
         embedding: The word table.
         weights: Whether to load the weights of the checkpoint; otherwise only its sizes are used.
 
+    Attributes:
+        barred: 0 for each entry of the vocabulary, -infinity for those that ``bar`` leaves out; None: there are none.
+
     Raises:
         UserError: The checkpoint cannot be read, does not fit, or lacks weights.
     """
+
+    barred: Tensor | None
 
     def __init__(self, config: CausalLanguageModel, vocabulary: int, embedding: nn.Embedding, weights: bool) -> None:
         super().__init__()
@@ -133,6 +139,26 @@ class CausalNetwork(LanguageModel):
         self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = network.config.n_positions
         self.dtype, self.attention = getattr(torch, config.precision), config.attention
+        self.pretrained = config.checkpoint is not None
+        self.register_buffer("barred", None, persistent=False)
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        return self.barred
+
+    def bar(self, tokenizer: str) -> None:
+        """Give what no text has no share of the softmax of a network that begins as a checkpoint.
+
+        The rows of <unk>, <s> and </s>, and that of the checkpoint's end of a text, are then one vector, and with an
+        adapter they stay so: the end of a text would have a quarter of its probability.
+
+        Args:
+            tokenizer: The tokenizer of byte pairs; empty: tokens are words.
+        """
+        if self.pretrained and tokenizer:
+            barred_V = torch.zeros(self.head.out_features)
+            barred_V[torch.tensor(never(tokenizer)[1:]) - 1] = -torch.inf  # the table has no row for <pad>
+            self.barred = barred_V
 
     def train(self, mode: bool = True) -> "CausalNetwork":
         super().train(mode)

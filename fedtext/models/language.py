@@ -102,6 +102,18 @@ class LanguageModel(nn.Module, ABC):
         """The weights of the output layer."""
         return self.embedding.weight if self.head.weight is None else self.head.weight
 
+    @property
+    def output_bias(self) -> Tensor | None:
+        """What is added to the logits, if anything is."""
+        return self.head.bias
+
+    def bar(self, tokenizer: str) -> None:
+        """Leave entries of a tokenizer that no text has out of predictions, where a network has to.
+
+        Args:
+            tokenizer: The tokenizer of byte pairs; empty: tokens are words.
+        """
+
     @abstractmethod
     def hidden(self, tokens_BT: Tensor) -> Tensor:
         """Return hidden_BTH, the input of the output layer after each token of sentences of equal length."""
@@ -136,7 +148,7 @@ class LanguageModel(nn.Module, ABC):
 
     def logits(self, hidden_BH: Tensor) -> Tensor:
         """Return the logits over the vocabulary, whatever the number of leading axes."""
-        return functional.linear(hidden_BH, self.output_weight, self.head.bias)
+        return functional.linear(hidden_BH, self.output_weight, self.output_bias)
 
     def score(self, hidden_SH: Tensor, weight_VH: Tensor, targets_S: Tensor, native: bool = False) -> Score:
         """Return the score of targets.
@@ -148,10 +160,10 @@ class LanguageModel(nn.Module, ABC):
             native: Whether the engine is ``native``.
         """
         if not torch.is_grad_enabled():
-            nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.head.bias, targets_S, native)
+            nats_S, ranks_S = softmax.ranked(hidden_SH, weight_VH, self.output_bias, targets_S, native)
             return Score(nats_S.mean(), nats_S, ranks_S)
         weights_S = hidden_SH.new_full((len(targets_S),), 1 / len(targets_S))
-        loss, nats_S = softmax.nats(hidden_SH, weight_VH, self.head.bias, targets_S, weights_S, native)
+        loss, nats_S = softmax.nats(hidden_SH, weight_VH, self.output_bias, targets_S, weights_S, native)
         return Score(loss, nats_S, None)
 
 

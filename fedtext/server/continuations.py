@@ -57,6 +57,7 @@ class Continuations:
         """
         asked = self.experiment.evaluation.generate
         assert asked is not None
-        network = build_network(self.experiment, len(self.writing.vocabulary) - 1, self.clients).eval()
+        words, tokenizer = len(self.writing.vocabulary) - 1, self.writing.tokenizer
+        network = build_network(self.experiment, words, self.clients, tokenizer=tokenizer).eval()
         model = Model(network, {name: torch.from_numpy(np.array(tensor)) for name, tensor in state.items()})
         return {FILE: self.writing.page(model, asked, self.experiment.seed)}

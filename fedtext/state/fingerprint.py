@@ -11,10 +11,12 @@ from fedtext.config.experiment import Experiment
 from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
+from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.copies import Copying
 from fedtext.methods.fedmmd import FedMMD
 from fedtext.methods.kteps import KTEPS
 from fedtext.text.pretrained import identity
+from fedtext.text.representation import BPE
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
 # continued, and noise is different.
@@ -27,6 +29,7 @@ VERSIONS = {
     "rounding": 2,
     "inward": 1,  # noise of the server: the parts of its sum are rounded towards zero
     "causal": 2,  # the model of this name: its layers are computed for the tokens alone
+    "barred": 1,  # this model from a checkpoint, with byte pairs: what no text has is never predicted
     "stacked": 1,  # stacks with engine native: a recurrent classifier's step is computed in C
     # Transformers with engine native in bfloat16: products have rows of zeros at the end, for which dropout draws too.
     "filled": 1,
@@ -38,7 +41,7 @@ VERSIONS = {
     "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
-    "kernels": 1,  # KTEPS and FedMMD: kernels of texts that are equal up to rounding
+    "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
 
@@ -196,12 +199,14 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     rounded = native and getattr(experiment.model, "precision", "float32") == "bfloat16"
     adapter = getattr(experiment.model, "adapter", None)
     lora = getattr(adapter, "lora", None)
+    pretrained = experiment.model.name == "causal" and getattr(experiment.model, "checkpoint", None) is not None
     needed, times = experiment.participation.largest(clients), experiment.participation.over_selection
     return {
         "invited": math.ceil(times * needed) != experiment.participation.over_selected(needed),
         "rounding": bool(experiment.server.noise) and secret and not is_distributed(experiment),
         "inward": bool(experiment.server.noise) and not is_distributed(experiment),
         "causal": experiment.model.name == "causal",
+        "barred": pretrained and isinstance(experiment.corpus.text, BPE),
         "stacked": native and stack > 1,
         "filled": rounded,
         "halves": rounded and adapter is not None,
@@ -210,7 +215,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
-        "kernels": isinstance(experiment.method, KTEPS | FedMMD),
+        "kernels": isinstance(experiment.method, KTEPS | FedMMD | ASPMTL),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedtext.errors import UserError
 from fedtext.text import pretrained
-from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, UNK
+from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID
 
 BYTES = 256  # entries of every tokenizer that is trained here
 FRAMED = (PAD, UNK, BOS, EOS)  # entries before those of the tokenizer, in a vocabulary of a language model
@@ -88,6 +88,19 @@ def vocabulary(tokenizer: str, framed: bool) -> list[str]:
         if entry not in FRAMED:
             entries[number] = entry
     return [*_before(framed), *entries]
+
+
+def never(tokenizer: str) -> list[int]:
+    """Return the rows of ``vocabulary`` of a language model that no text has: <pad>, <unk>, <s>, and entries of the
+    tokenizer that it has for special tokens, or that are called as these."""
+    content = json.loads(tokenizer)
+    model, added = content["model"], content["added_tokens"]
+    ids: dict[str, int] = {**model["vocab"], **{token["content"]: token["id"] for token in added}}
+    joined = {"".join(pair) if isinstance(pair, list) else pair.replace(" ", "", 1) for pair in model["merges"]}
+    found = joined | {model.get("unk_token")} | {token["content"] for token in added if not token["special"]}
+    special = {token["content"] for token in added if token["special"]} | set(FRAMED)
+    apart = sorted(ids[entry] for entry in special & set(ids) - found if len(entry) > 1)
+    return [PAD_ID, UNK_ID, BOS_ID, *(len(FRAMED) + number for number in apart)]
 
 
 def encode(

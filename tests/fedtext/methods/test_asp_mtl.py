@@ -34,6 +34,12 @@ def test_orthogonality_by_hand() -> None:
     orthogonality(one, one * 2).backward()
     assert one.grad is not None
     assert one.grad.tolist() == [[0, 0, 0]]
+    for size in nonempty(range(2, 9)):
+        alike, other = (torch.randn(1, 128).repeat(size, 1).requires_grad_() for _ in range(2))
+        assert orthogonality(alike, other, "sum").item() == 0, "of equal texts only rounding is left"
+        orthogonality(alike, other, "sum").backward()
+        assert alike.grad is not None
+        assert not alike.grad.any()
 
 
 def test_the_discriminator_learns_and_the_encoder_unlearns() -> None:

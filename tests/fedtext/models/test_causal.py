@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from torch import Tensor
@@ -19,6 +20,8 @@ from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.parts import Parts, whole
 from fedtext.testing.runs import check_run
+from fedtext.text import byte_pairs
+from fedtext.text.tokens import EOS_ID
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
 from tests.loops import nonempty
@@ -191,6 +194,39 @@ def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path, ada
     assert fedtext.Model.load(tmp_path / "model").predict(["the cat"]) == result.model.predict(["the cat"])
     with pytest.raises(UserError, match=r"^'the cat the cat .*': a text has .* 12 positions"):
         result.model.predict(["the cat " * 6])
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_checkpoint_predicts_what_the_package_predicts_with_it(tmp_path: Path, adapted: bool) -> None:
+    """<unk>, <s>, </s> and the checkpoint's end of a text have one row, and the end its whole probability."""
+    pairs = tokenizers.Tokenizer.from_str(byte_pairs.trained(["the cat sat on the mat", "a cat saw the dog"], 270))
+    pairs.add_special_tokens([end := "<|endoftext|>"])
+    torch.manual_seed(3)
+    sizes = {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 30, "vocab_size": pairs.get_vocab_size()}
+    source = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, initializer_range=0.5)).eval()
+    source.save_pretrained(tmp_path / "gpt2")
+    named = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, **named).save_pretrained(tmp_path / "gpt2")
+    model = {"name": "causal", "checkpoint": str(tmp_path / "gpt2"), "embedding": {"dim": 8}, "dropout": 0.0}
+    corpus = {"name": "ptb", "clients": 1, "validation": 0.0, "max_length": 30}
+    corpus["text"] = {"bpe": {"checkpoint": str(tmp_path / "gpt2")}}
+    training = {"rounds": 1, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1e-12}}
+    trained = run(tmp_path, model=model | ({"adapter": {}} if adapted else {}), corpus=corpus, training=training).model
+    bound = trained._bind(None)
+    rows = trained._writing(bound).rows("the cat saw")
+    ids = [pairs.token_to_id(end), *pairs.encode("the cat saw").ids]
+    with torch.no_grad():
+        found_TV = bound.model.network.following(torch.tensor([rows]) - 1)[0].log_softmax(1)
+        expected_TV = source(torch.tensor([ids])).logits[0].log_softmax(1)
+    there = {bound.vocabulary.index(entry) - 1: number for entry, number in pairs.get_vocab().items() if entry != end}
+    there[EOS_ID - 1] = pairs.token_to_id(end)
+    assert torch.allclose(found_TV[:, [*there]], expected_TV[:, [*there.values()]], atol=1e-5)
+    assert found_TV.exp()[:, [*there]].sum(1).allclose(torch.ones(len(rows)), atol=1e-5), "nothing else has a share"
+
+    trained.export(tmp_path / "exported")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+    barred = {"<unk>", "<s>", end}
+    assert {bound.vocabulary[row + 1] for row in again.generation_config.suppress_tokens} == barred
 
 
 def test_next_byte_pairs_say_whether_a_word_begins(tmp_path: Path) -> None:
