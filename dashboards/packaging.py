@@ -96,11 +96,10 @@ def _signature(model: "Model") -> "ModelSignature":
     from mlflow.models import ModelSignature
     from mlflow.types.schema import Array, ColSpec, Map, Schema
 
-    asks = [ColSpec("string", TEXT)]
-    if model.clients:
-        method = model.experiment.method
-        alone = model.experiment.complete and method.shares and not method.separates
-        asks.append(ColSpec("string", CLIENT, required=not alone))
+    method = model.experiment.method
+    alone = model.experiment.complete and method.shares and not method.separates
+    # Of a model without clients too: MLflow drops columns that the signature lacks, and the shared model would answer.
+    asks = [ColSpec("string", TEXT), ColSpec("string", CLIENT, required=not alone)]
     if model.experiment.language:
         words, shares = ColSpec(Array("string"), "next_words"), ColSpec(Array("double"), "probabilities")
         return ModelSignature(Schema(asks), Schema([words, shares, ColSpec("double", "perplexity")]))

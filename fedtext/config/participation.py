@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from fedtext.schema import FORMS, KEYS, VALUE, Strict
 
+FEW = 1000  # clients whose weights together do not make the addends of a round's sum too coarse
 _HOURS = 1440  # the most of a day on a simulated clock, which looks at one after the other
 _WHOLE = 1e-3  # how far rounds * fraction of an epoch may be from 1, so that 0.333 is a third
 

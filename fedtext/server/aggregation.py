@@ -3,6 +3,7 @@
 Legend: N entries of the flat buffer.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedtext.aggregations import SumAggregation
 from fedtext.config.experiment import Experiment
+from fedtext.config.participation import FEW
 from fedtext.layout import Layout
 from fedtext.messages import Update
 from fedtext.methods import layouts
@@ -84,11 +86,26 @@ class Summation:
         self.layout, self.aggregation, self.samples = layout, experiment.aggregation, np.asarray(samples)
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else self.samples.sum())
+        self.unit = self._unit(experiment.participation.invited(len(samples)))
         self.holders_only = experiment.server.absent_rows == "holders_only"
         self.inward = experiment.server.noise is not None
         self.ring: Ring | None = None
         if experiment.server.secure_aggregation:
             self.ring = Ring(experiment, samples, layouts.coordinates(layout, experiment.model.fixes))
+
+    def _unit(self, clients: int) -> float:
+        """Return what the weights of updates are divided by while they are added up.
+
+        A sum keeps multiples of 2^-38. If weights were divided by those of a million clients, of whom a hundred send an
+        update, small changes would be lost. A power of 2 rounds each quotient as before.
+
+        Args:
+            clients: Number of clients that a round samples.
+        """
+        if len(self.samples) <= FEW:
+            return self.scale
+        round_ = clients if self.uniform else np.partition(self.samples, -clients)[-clients:].sum()
+        return math.ldexp(self.scale, -max(0, math.frexp(self.scale / float(round_))[1] - 1))
 
     def empty(self) -> Sum:
         """Return an empty sum. If the aggregation needs individual updates, it is a sum for the weighted mean."""
@@ -96,7 +113,7 @@ class Summation:
             return RingSum(self.layout, self.ring, self.scale)
         aggregation = self.aggregation if isinstance(self.aggregation, SumAggregation) else None
         return WeightedSum(
-            *(self.layout, self.scale),
+            *(self.layout, self.unit),
             uniform=self.uniform,
             holders_only=self.holders_only,
             aggregation=aggregation,
@@ -117,7 +134,7 @@ class Summation:
             raise ValueError(f"it says that it has {update.samples} train texts, and has {self.samples[update.client]}")
         if self.ring:
             return
-        share = self.weight(update) / self.scale
+        share = self.weight(update) / self.unit
         summed = self.aggregation if isinstance(self.aggregation, SumAggregation) else None
         bound = summed.largest if summed else 0.0
 

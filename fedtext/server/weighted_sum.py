@@ -17,8 +17,9 @@ from fedtext.layout import TABLE, Layout
 from fedtext.messages import SideBySide, Update
 from fedtext.server import native_sums
 
-# Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters. Sums
-# of such numbers are exact in float64 as long as they stay below 2^15, and exact sums do not depend on the order.
+# Adding and subtracting it rounds a number to a multiple of 2^-38, far below the resolution of float32 parameters if
+# weights are divided by about those of a round. Sums of such numbers are exact in float64 as long as they stay below
+# 2^15, and exact sums do not depend on the order.
 _ROUNDER, _FINEST, _EXACT = 1.5 * 2**14, 2.0**-38, 2.0**15
 LARGEST = 2.0**12  # bound of a summand
 _CHUNK = 1 << 15  # numbers at a time, so that intermediate results stay in the cache
@@ -32,7 +33,7 @@ class WeightedSum:
 
     Args:
         layout: The tensors of an update, tables with all rows.
-        scale: Sum of the weights of all clients, the same in all partial sums.
+        scale: What weights are divided by, the same in all partial sums (``Summation.unit``).
         uniform: Whether w_k = 1; otherwise w_k = n_k.
         holders_only: Whether an embedding row is averaged only over the clients that sent it.
         aggregation: Its factors; None: all are 1.

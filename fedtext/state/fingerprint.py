@@ -8,6 +8,7 @@ from typing import Any
 
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
+from fedtext.config.participation import FEW
 from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
@@ -41,6 +42,7 @@ VERSIONS = {
     "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
+    "finer": 1,  # sampled rounds of many clients: weights are divided by about those of a round, and not by all
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
 }
@@ -215,6 +217,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
+        "finer": clients > FEW and experiment.participation.invited(clients) < clients,
         "kernels": isinstance(experiment.method, KTEPS | FedMMD | ASPMTL),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }

@@ -54,6 +54,18 @@ def test_a_packaged_folder_is_an_mlflow_model_and_ours(tmp_path: Path) -> None:
     assert (folder / "MLmodel").read_bytes() == written, "a run that is resumed keeps the description"
 
 
+def test_a_request_for_a_client_that_the_model_has_no_part_of_is_refused(tmp_path: Path) -> None:
+    """And not answered by the shared model, as it would be if MLflow left the column out."""
+    trained(tmp_path, "method=kteps")
+    assert package(tmp_path / "model") == ""
+    loaded = mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    inputs = loaded.metadata.get_input_schema().inputs
+    assert [(column.name, column.required) for column in inputs] == [("text", True), ("client", False)]
+    assert len(loaded.predict(pandas.DataFrame({"text": ["a superb plot"]}))) == 1
+    with pytest.raises(fedtext.UserError, match=r"this model has no part of client films: train it with save\.model"):
+        loaded.predict(pandas.DataFrame({"text": ["a superb plot"], "client": ["films"]}))
+
+
 def test_a_model_without_a_shared_one_says_why_it_is_not_served(tmp_path: Path) -> None:
     trained(tmp_path / "private", "method=local_only")
     said = package(tmp_path / "private" / "model")

@@ -1,5 +1,6 @@
 """The weighted sum of updates against exact fractions, in any order and over any parts."""
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -16,6 +17,7 @@ from fedtext.messages import Update
 from fedtext.server.aggregation import Summation
 from fedtext.server.weighted_sum import WeightedSum
 from tests import tiny
+from tests.loops import nonempty
 
 LAYOUT = Layout({TABLE: (4, 2), "w": (3,)})
 UNIT = Fraction(1, 2**38)  # what addends are rounded to multiples of
@@ -63,6 +65,29 @@ def test_every_tensor_starts_at_a_multiple_of_sixteen_floats() -> None:
 @pytest.mark.parametrize(("weights", "scale"), [("uniform", 3), ("samples", 12)])
 def test_a_sum_is_scaled_by_the_weights_of_all_clients_there_are(weights: str, scale: float) -> None:
     assert Summation(tiny.experiment(server={"weights": weights}), LAYOUT, [2, 3, 7]).scale == scale
+
+
+@pytest.mark.parametrize("weights", ["uniform", "samples"])
+@pytest.mark.parametrize("noise", [None, {"multiplier": 1.0}])
+def test_small_changes_are_not_lost_among_a_million_clients(weights: str, noise: Any) -> None:
+    """Of whom a hundred take part. With noise of the server, addends are rounded towards zero."""
+    samples_K = np.random.default_rng(0).integers(1, 1000, 1_000_000)
+    server = {"weights": "uniform" if noise else weights, "noise": noise}
+    uplink = [{"clip": {"norm": 1.0}}] if noise else []
+    participation = {"fraction": 1e-4, "sampling": "poisson"} if noise else {"fraction": 1e-4}
+    made = tiny.experiment(server=server, uplink=uplink, wire={"rows": "all"}, participation=participation)
+    summation = Summation(made, LAYOUT, samples_K)
+    assert math.frexp(summation.scale / summation.unit)[0] == 0.5, "a power of two"
+    values = np.random.default_rng(1).normal(0, 1e-6, (100, 3)).astype(np.float32)
+    found = summation.empty()
+    for client, w in enumerate(nonempty(values)):
+        sent = update(client, int(samples_K[client]), w)
+        summation.check(sent)
+        found.add(sent)
+    weights_K = np.ones(100) if summation.uniform else samples_K[:100]
+    expected = weights_K @ values.astype(np.float64) / weights_K.sum()
+    mean = LAYOUT.views(found.mean())["w"]
+    assert np.abs(mean - expected).max() < 1e-9, "a thousandth of the changes"
 
 
 @given(
