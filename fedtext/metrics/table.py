@@ -112,7 +112,7 @@ METRICS: list[Metric] = [
     _loss(
         "loss_ce_shared", "mean cross-entropy of the shared branch (kteps) or of the shared model (pfl_da, ditto, apfl)"
     ),
-    _loss("loss_ce_private", "mean cross-entropy of the private branch (kteps) or the personal model (ditto)"),
+    _loss("loss_ce_private", "mean cross-entropy of the private branch (kteps) or of the personal model (ditto)"),
     _loss("loss_transfer", "knowledge transfer, equation 8, without its weight lambda1 (kteps)"),
     _loss(
         "loss_diversity",
