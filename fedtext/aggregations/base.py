@@ -36,7 +36,8 @@ class Aggregation(Strict, ABC):
         name: Name of the aggregation in an experiment.
         sums: Whether it needs only sums of updates. Partial sums are then computed where the clients are.
         weighted: Whether it uses ``server.weights``.
-        secure: A sentence on whether it would work with secure aggregation, which shows the server only sums.
+        secure: A sentence on whether it would work with secure aggregation, which shows the server only sums. One that
+            reads each update, or scales it, must have it.
     """
 
     name: str

@@ -19,7 +19,7 @@ from typing import Any
 
 from fedtext import metrics
 from fedtext.adversaries import ATTACKS, Attack, Collusion
-from fedtext.aggregations import AGGREGATIONS, Aggregation, IndividualAggregation
+from fedtext.aggregations import AGGREGATIONS, Aggregation, IndividualAggregation, SumAggregation
 from fedtext.audits import AUDITS, Audit
 from fedtext.corpora import CORPORA, CorpusConfig
 from fedtext.errors import UserError
@@ -236,7 +236,8 @@ def lacking(cls: type) -> str:
     """Return what a class lacks that Python does not require."""
     if issubclass(cls, ModelConfig) and not issubclass(cls, ClassifierConfig | LanguageConfig):
         return "ClassifierConfig or LanguageConfig as a base"
-    if issubclass(cls, IndividualAggregation) and not hasattr(cls, "secure"):
+    scales = issubclass(cls, SumAggregation) and cls.factor is not SumAggregation.factor
+    if (scales or issubclass(cls, IndividualAggregation)) and not hasattr(cls, "secure"):
         return "secure"
     if issubclass(cls, Attack) and not issubclass(cls, Collusion):
         return "texts or send" if (cls.texts, cls.send) == (Attack.texts, Attack.send) else ""

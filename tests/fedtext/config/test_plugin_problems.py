@@ -26,6 +26,20 @@ class Middle(IndividualAggregation):
     def aggregate(self, state, updates, weight):
         return state, {}
 """
+SCALED = """
+from typing import Literal
+
+from fedtext.aggregations import SumAggregation
+
+
+class Scaled(SumAggregation):
+    \"\"\"Half of each update.\"\"\"
+
+    name: Literal["scaled"] = "scaled"
+
+    def factor(self, update):
+        return 0.5
+"""
 SILENT = """
 from typing import Literal
 
@@ -112,6 +126,7 @@ FAULTS = {
     "nameless": (MINE.replace('    name: Literal["mine"] = "mine"\n', ""), "mine.py: Mine has no name of its own"),
     "unfinished": (HALVED.replace("apply", "aply"), "mine.py: Halved lacks apply, which a mechanism has"),
     "no sentence on sums": (MIDDLE, "mine.py: Middle lacks secure, which an aggregation has"),
+    "no sentence on scaled sums": (SCALED, "mine.py: Scaled lacks secure, which an aggregation has"),
     "an attack without a hook": (SILENT, "mine.py: Silent lacks texts or send, which an attack has"),
     "a model of neither kind": (NETWORK, "mine.py: Network lacks ClassifierConfig or LanguageConfig as a base"),
     "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),

@@ -1,4 +1,4 @@
-"""Methods with a mistake, and the sentence with which ``check_method`` and a run tell it."""
+"""Parts with a mistake, and the sentence with which a check and a run tell it."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -7,10 +7,12 @@ import pytest
 from pydantic import Field
 from torch import Tensor
 
+from fedtext.aggregations import SumAggregation
+from fedtext.messages import Update
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
-from fedtext.testing import check_method
+from fedtext.testing import check_aggregation, check_method
 from tests import tiny
 from tests.fedtext.client.hosting import hosting
 from tests.loops import nonempty
@@ -37,6 +39,15 @@ class Near(FedAvg):
 class NearReads(Near):
     name: Literal["near_reads"] = "near_reads"  # type: ignore[assignment]
     reads_table = True
+
+
+class Scaled(SumAggregation):
+    """Half of each update."""
+
+    name: Literal["scaled"] = "scaled"
+
+    def factor(self, update: Update) -> float:
+        return 0.5
 
 
 class Bare(FedAvg):
@@ -74,3 +85,9 @@ def test_weights_of_terms_that_there_are_not_are_refused() -> None:
 def test_a_loss_returns_its_terms_by_name() -> None:
     with pytest.raises(AssertionError, match=r"the loss of bare must return its terms by name, as \{'ce': loss\}"):
         check_method(Bare())
+
+
+def test_an_aggregation_that_scales_updates_says_whether_a_sum_is_enough() -> None:
+    """``server.secure_aggregation`` refuses it with that sentence."""
+    with pytest.raises(AssertionError, match="Scaled lacks secure"):
+        check_aggregation(Scaled())
