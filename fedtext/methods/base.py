@@ -271,7 +271,10 @@ class Method(Strict, ABC):
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """The weights of the terms that ``loss`` returns, by name; of a term that is not named here it is 1."""
+        """The weights of the terms that ``loss`` returns, by name; of a term that is not named here it is 1.
+
+        A name with a weight other than 0 that the loss of no client returns in the first round is refused.
+        """
         return {}
 
     def objective(self, terms: Mapping[str, Tensor]) -> Tensor:

@@ -28,6 +28,7 @@ from fedtext.server.fleet import FleetT
 from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.selection import best_round, reached
 from fedtext.server.server_step import ServerStep
+from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
@@ -235,6 +236,7 @@ class Federation(Generic[FleetT]):
 
         Raises:
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
+            UserError: The method weighs a term of the loss that there is not.
             TooFewClientsError: All replies have come, and too few have an update.
         """
         for reply in replies:
@@ -254,6 +256,10 @@ class Federation(Generic[FleetT]):
             traffic.add(reply)
             if update:
                 yield update
+        if round_ == 1:  # later ones have the same terms
+            trained = [client for client in traffic.cohort if client not in traffic.errors]
+            texts = max((self.fleet.clients[client].samples for client in trained), default=0)
+            check_terms(self.experiment, traffic.sums, texts)
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
 

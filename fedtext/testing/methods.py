@@ -13,6 +13,7 @@ from fedtext.corpora.rows import within
 from fedtext.layout import TABLE, is_table
 from fedtext.methods.base import Inference, Method, Model
 from fedtext.methods.state import Local, State, Tensors, flat
+from fedtext.methods.terms import unknown_terms
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.parts import Parts, whole
 from fedtext.parameters import table_rows
@@ -68,9 +69,8 @@ def check_losses(method: Method) -> None:
         isinstance(terms, Mapping) and bool(terms),
         f"the loss of {method.name} must return its terms by name, as {{'ce': loss}}, and at least one",
     )
-    unknown = sorted(name for name, weight in method.weights.items() if weight and name not in terms)
-    named = f"has no terms {', '.join(unknown)}, which its weights name: its terms are {', '.join(terms)}"
-    expect(not unknown, f"the loss of {method.name} {named}")
+    unknown = unknown_terms(method, terms)
+    expect(not unknown, unknown)
     for name, term in terms.items():
         expect(torch.is_tensor(term) and term.dim() == 0, f"loss term {name} of {method.name} is not a scalar tensor")
         expect(torch.isfinite(term), f"loss term {name} of {method.name} is {term.item()}")

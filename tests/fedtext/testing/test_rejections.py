@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedtext.aggregations import SumAggregation
+from fedtext.errors import UserError
 from fedtext.messages import Update
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Model
@@ -80,6 +81,24 @@ def test_weights_of_terms_that_there_are_not_are_refused() -> None:
     with pytest.raises(AssertionError, match="has no terms nearr, which its weights name: its terms are ce, near"):
         check_method(NearReads(term="nearr"))
     check_method(NearReads(term="nearr", mu=0.0))
+
+
+@pytest.mark.parametrize("engine", ["reference", "native"])
+def test_a_run_refuses_weights_of_terms_that_there_are_not(engine: str) -> None:
+    """Its first round is not completed: no state of it is saved."""
+    training = tiny.TRAINING | {"engine": engine}
+    sentence = "the loss of near_reads has no terms nearr, which its weights name: its terms are ce, near"
+    with pytest.raises(UserError, match=sentence):
+        tiny.Finished(NearReads(term="nearr"), training=training)
+    assert len(tiny.Finished(NearReads(term="nearr", mu=0.0), training=training).rows) == tiny.TRAINING["rounds"]
+
+
+def test_a_term_may_be_left_out_of_batches_of_one_text() -> None:
+    for method, size in nonempty((("kteps", 1), ("fedmmd", 1), ("kteps", {"steps": 100}), ("kteps", 7), ("fedmmd", 7))):
+        training = tiny.TRAINING | {"batch_size": size}
+        assert len(tiny.Finished(method, training=training).rows) == tiny.TRAINING["rounds"]
+    few = tiny.corpus(clients=2, texts=3)  # two halves, of which one has one text
+    assert len(tiny.Finished("kteps", few).rows) == tiny.TRAINING["rounds"]
 
 
 def test_a_loss_returns_its_terms_by_name() -> None:
