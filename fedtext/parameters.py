@@ -11,7 +11,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.limits import PARAMETERS, excess
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
-from fedtext.layout import Layout, is_table
+from fedtext.layout import TABLE, Layout, is_table
 from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
 from fedtext.models.language import LanguageModel
@@ -70,12 +70,42 @@ def shared_numbers(experiment: Experiment, classes: int, clients: int, vocabular
         vocabulary: Number of entries of the vocabulary, with <pad> and features.
         features: Number of features of a text beside its words.
     """
+    shared = _shared(experiment, classes, clients, vocabulary, features)
+    return layouts.sent(experiment.method, shared, experiment.model.fixes, experiment.uplink).numbers
+
+
+def check_own_rows(experiment: Experiment, corpus: Corpus, clients: int) -> None:
+    """Check that behind each mechanism there is a table whose rows a client can name, if it sends its own alone.
+
+    Args:
+        experiment: The experiment.
+        corpus: The corpus.
+        clients: Number of its clients.
+
+    Raises:
+        UserError: A mechanism leaves no such table.
+    """
+    if not (experiment.uplink and experiment.shares_table and experiment.own_rows):
+        return
+    shared = _shared(experiment, corpus.classes, clients, len(corpus.vocabulary), corpus.features)
+    rows, extras = shared.shapes[TABLE][0], layouts.extras(experiment.method, shared, experiment.model.fixes)
+    shapes: Shapes = shared.shapes | extras
+    for mechanism in experiment.uplink:
+        shapes = mechanism.leaves(shapes)
+        if TABLE not in shapes or shapes[TABLE][:1] != (rows,):
+            raise UserError(
+                f"uplink: {mechanism.name} leaves no tensor {TABLE} with all rows of the table (its leaves), and "
+                "clients name those that they send, which are of their own words: set wire.rows: all"
+            )
+
+
+def _shared(experiment: Experiment, classes: int, clients: int, vocabulary: int, features: int) -> Layout:
+    """Return the layout of the parameters that clients send. The arguments are those of ``shared_numbers``."""
     table = (len(table_rows(experiment, vocabulary, features)), experiment.model.embedding.dim)
     found = _shapes(experiment, classes, clients, features)
     shapes = {name: table if is_table(name) else shape for name, shape in found.items()}
     apart = {name for name in shapes if experiment.private(name) or experiment.model.fixes(name)}
-    shared = Layout({name: shape for name, shape in shapes.items() if name not in apart})
-    return layouts.sent(experiment.method, shared, experiment.model.fixes, experiment.uplink).numbers
+    return Layout({name: shape for name, shape in shapes.items() if name not in apart})
 
 
 def changed_numbers(experiment: Experiment, classes: int, clients: int, features: int = 0) -> int:

@@ -61,7 +61,11 @@ class Mechanism(Strict, ABC):
 
     def leaves(self, shapes: Shapes) -> Shapes:
         """Return the shapes of the output of ``apply`` for an update of these shapes. The server checks payloads
-        against them."""
+        against them.
+
+        With ``wire.rows: own`` the word table (``fedtext.layout.TABLE``) has to keep its name and its rows, which a
+        client names beside it; its other axes may change.
+        """
         return shapes
 
     @property

@@ -7,7 +7,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger.central import strategy
-from fedtext.parameters import check_fit, initial
+from fedtext.parameters import check_fit, check_own_rows, initial
 from fedtext.server.continuations import Continuations
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
@@ -68,6 +68,7 @@ def participant_count(experiment: Experiment, corpus: Corpus, clients: int | Non
     """
     clients = len(corpus.clients) if clients is None else clients
     check_fit(experiment, corpus)
+    check_own_rows(experiment, corpus, clients)
     check_sizes(experiment, 1 if experiment.method.pooled else clients)
     check_adversaries(experiment, corpus, clients)
     if problem := experiment.aggregation.problem(most(experiment, clients)):

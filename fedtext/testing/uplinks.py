@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from fedtext.accounting.entry import Bound, Sent
 from fedtext.aggregations import Aggregation, IndividualAggregation, SumAggregation
 from fedtext.aggregations.base import problem_of
+from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.ledger import ledger
 from fedtext.mechanisms.base import Mechanism, Tensors, bounds, steps
 from fedtext.messages import Update
-from fedtext.parameters import shared_numbers
+from fedtext.parameters import check_own_rows, shared_numbers
 from fedtext.seeding import generator
 from fedtext.testing.parts import check_declared, no_global_draws
 from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with
@@ -50,6 +51,10 @@ def check_mechanism(mechanism: Mechanism, before: Sequence[Mechanism] = (), **se
     experiment = experiment_with({"uplink": tuple(uplink)}, sections)
     check_claims(uplink, random=_sent(uplink, _update(), 1) != _sent(uplink, _update(), 2))
     corpus = corpus_for(experiment)
+    try:
+        check_own_rows(experiment, corpus, len(corpus.clients))
+    except UserError as error:
+        raise AssertionError(str(error)) from error
     numbers = shared_numbers(experiment, corpus.classes, len(corpus.clients), len(corpus.vocabulary))
     known = {each.name for each in uplink}
     for entry in ledger(experiment, numbers, len(corpus.clients), experiment.training.rounds):

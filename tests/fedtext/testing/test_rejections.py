@@ -9,11 +9,13 @@ from torch import Tensor
 
 from fedtext.aggregations import SumAggregation
 from fedtext.errors import UserError
+from fedtext.mechanisms.base import Mechanism
 from fedtext.messages import Update
 from fedtext.methods import FedAvg
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
-from fedtext.testing import check_aggregation, check_method
+from fedtext.server.start import participant_count
+from fedtext.testing import check_aggregation, check_mechanism, check_method
 from tests import tiny
 from tests.fedtext.client.hosting import hosting
 from tests.loops import nonempty
@@ -56,6 +58,25 @@ class Bare(FedAvg):
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> Any:
         return super().loss(model, received, batch)["ce"]
+
+
+class Moved(Mechanism):
+    """A tensor is sent under another name."""
+
+    name: Literal["moved"] = "moved"
+    of: str = Field("embedding.weight", description="the tensor")
+
+    def apply(self, delta: Any, received: Any, rng: Any) -> Any:
+        return {self._name(name): tensor.copy() for name, tensor in delta.items()}
+
+    def restore(self, sent: Any, received: Any) -> Any:
+        return {name: sent[self._name(name)] for name in received}
+
+    def leaves(self, shapes: Any) -> Any:
+        return {self._name(name): shape for name, shape in shapes.items()}
+
+    def _name(self, tensor: str) -> str:
+        return f"{tensor}.moved" if tensor == self.of else tensor
 
 
 SENTENCE = r"the loss uses received\['embedding.weight'\].*write reads_table = True in the class of the method"
@@ -110,3 +131,19 @@ def test_an_aggregation_that_scales_updates_says_whether_a_sum_is_enough() -> No
     """``server.secure_aggregation`` refuses it with that sentence."""
     with pytest.raises(AssertionError, match="Scaled lacks secure"):
         check_aggregation(Scaled())
+
+
+def test_own_rows_need_a_table_behind_each_mechanism() -> None:
+    """A client names its rows of it; before, the server refused what it sent in the first round."""
+    sentence = "uplink: moved leaves no tensor embedding.weight with all rows of the table .*: set wire.rows: all"
+    with pytest.raises(AssertionError, match=f"^{sentence}"):
+        check_mechanism(Moved())
+    check_mechanism(Moved(), wire={"rows": "all"})
+    check_mechanism(Moved(of="head.0.weight"))
+    own = tiny.experiment().model_copy(update={"uplink": (Moved(),)})
+    assert own.own_rows
+    with pytest.raises(UserError, match=f"^{sentence}"):
+        participant_count(own, tiny.TWO)
+    for method in nonempty(("fedevocab", "local_only")):  # which share no table
+        made = tiny.experiment(method).model_copy(update={"uplink": (Moved(),)})
+        assert participant_count(made, tiny.TWO) == 2
