@@ -76,9 +76,9 @@ class InstructionCorpus(TableKeys, TokenCorpus):
         whole = Split(texts, np.array([len(words) for words in prompts], np.int64))
         rows = Rows(whole, (), splits_N, clients, clients_N, test, self.validation)
         if clients_N is not None:
-            return RawCorpus(self.name, 0, self.by_client(rows, clients_N, seed))
+            return RawCorpus(self.name, 0, self.by_client(rows, clients_N, seed), unused=rows.unused)
         splits = rows.splits(np.arange(len(whole)), seed, SERVER)
         for side, split in splits.items():
             if not len(split):
                 raise UserError(f"corpus.split: {self.what} has no {side} pair: {rows.advice}")
-        return RawCorpus(self.name, 0, deal(clients=self.clients, seed=seed, **splits))
+        return RawCorpus(self.name, 0, deal(clients=self.clients, seed=seed, **splits), unused=rows.unused)

@@ -101,6 +101,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         public_SV=public_SV,
         labels=raw.labels or config.label_names,
         tokenizer=tokenizer,
+        unused=raw.unused,
     )
 
 

@@ -113,7 +113,7 @@ class TableCorpus(TableKeys, LabelledCorpus):
             clients = self._partitioned(rows, seed)
         else:
             clients = self.by_client(rows, rows.clients_N, seed)
-        return RawCorpus(self.name, len(rows.labels), clients, labels=rows.labels)
+        return RawCorpus(self.name, len(rows.labels), clients, labels=rows.labels, unused=rows.unused)
 
     def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:
         """Read the texts of the split unlabeled, which may be empty."""

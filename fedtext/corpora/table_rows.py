@@ -58,6 +58,11 @@ class Rows:
         return splits
 
     @property
+    def unused(self) -> int:
+        """Number of the validation rows if none of them is used."""
+        return 0 if self.splits_N is None or self.validation else int((self.splits_N == "validation").sum())
+
+    @property
     def advice(self) -> str:
         """Advice for a message that a split is empty."""
         if self.splits_N is None:

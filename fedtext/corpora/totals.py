@@ -17,6 +17,14 @@ def totals(corpus: Corpus) -> dict[str, int]:
     return {side: sum(len(getattr(client, side)) for client in clients) for side in SIDES}
 
 
+def unused(corpus: Corpus) -> list[str]:
+    """Return a sentence on the validation rows of a table that are not used; none if there are none."""
+    if not corpus.unused:
+        return []
+    rows = f"{corpus.unused:,} validation rows are" if corpus.unused > 1 else "1 validation row is"
+    return [f"{rows} not used, since corpus.validation is 0: corpus.validation=1.0 uses all"]
+
+
 def render_stored(corpus: Corpus, clients: StoredClients) -> str:
     """Render the statistics of a corpus on disk: quantiles over clients, since there may be very many.
 

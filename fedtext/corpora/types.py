@@ -90,6 +90,7 @@ class RawCorpus:
         clients: The clients, in a fixed order.
         features: Names of the features that ``Split.features`` refers to.
         labels: Names of the classes by index; empty if they have none.
+        unused: Number of validation rows of a table that ``corpus.validation`` 0 leaves out.
     """
 
     name: str
@@ -97,6 +98,7 @@ class RawCorpus:
     clients: list[RawClient]
     features: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    unused: int = 0
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,7 @@ class Corpus:
         public_SV: With vocabularies of the clients' own, which words the vectors of each source S have.
         labels: Names of the classes by index; empty if they have none.
         tokenizer: The tokenizer of byte pairs, as JSON; empty if tokens are something else.
+        unused: Number of validation rows of a table that ``corpus.validation`` 0 leaves out.
     """
 
     name: str
@@ -257,6 +260,7 @@ class Corpus:
     public_SV: NDArray[np.bool_] | None = None
     labels: tuple[str, ...] = ()
     tokenizer: str = ""
+    unused: int = 0
 
     def header(self, own_vocabularies: bool) -> "Corpus":
         """Return the corpus as the server of a run has it: without clients, their texts and their statistics.

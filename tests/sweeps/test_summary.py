@@ -17,14 +17,18 @@ from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from sweeps.summary import summary
 from tests import tiny
+from tests.fedtext.corpora.tables import REVIEWS
+from tests.fedtext.corpora.tables import write as written
 from tests.fedtext.corpora.test_movielens import write_latest
 from tests.loops import nonempty
 from tune_spaces.cases import Case
 from tune_spaces.objectives import check_metric
 
+MOVIES: dict[str, Any] = {"name": "movielens", "clients": 2, "test": 0.25}
+
 
 def announced(data: Path, model: dict[str, Any], corpus: dict[str, Any]) -> str:
-    experiment = tiny.experiment(model=model, corpus={"name": "movielens", "clients": 2, "test": 0.25} | corpus)
+    experiment = tiny.experiment(model=model, corpus=(corpus if "name" in corpus else MOVIES | corpus))
     case = Case("1", "1", "one", False, {}, experiment)
     corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
     said = {case.id: disclosed(experiment, corpora[key(experiment)])}
@@ -52,6 +56,14 @@ def test_what_words_without_a_vector_start_as(tmp_path: Path, missing: str, said
 def test_padding_and_features_are_no_words(tmp_path: Path, corpus: dict[str, Any], said: str) -> None:
     out = announced(write_latest(tmp_path, "csv"), {"name": "bag"}, corpus)
     assert f" clients, 9 train texts, {said}\n" in out
+
+
+def test_validation_rows_that_are_not_used_are_told(tmp_path: Path) -> None:
+    path = str(written(tmp_path / "r.csv", REVIEWS))
+    table = {"name": "table", "path": path, "label": "stars", "client": "shop", "split": "fold"}
+    sentence = "  12 validation rows are not used, since corpus.validation is 0: corpus.validation=1.0 uses all\n"
+    assert sentence in announced(tmp_path, {"name": "bag"}, table)
+    assert "not used" not in announced(tmp_path, {"name": "bag"}, table | {"validation": 1.0})
 
 
 def test_what_a_cut_model_reveals_and_by_what_it_can_be_chosen() -> None:

@@ -1,6 +1,8 @@
 """The corpus ``table``: columns, splits and clients of a user's own labelled texts."""
 
 import json
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ from pydantic import ValidationError
 from fedtext.__main__ import main
 from fedtext.config import files
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.statistics import render
 from fedtext.corpora.table import TableCorpus
 from fedtext.corpora.table_parts import ordered
+from fedtext.corpora.totals import unused
 from fedtext.models.base import Embedding
 from fedtext.state.fingerprint import fingerprint
 from tests import tiny
@@ -93,6 +97,19 @@ def test_validation_rows_are_read_only_if_asked_for(tmp_path: Path) -> None:
     )
     dealt = read(path, label="stars", split="fold", validation=0.5, clients=3)
     assert [len(client.validation) for client in dealt.clients] == [2, 2, 2]
+
+
+def test_validation_rows_that_are_not_used_are_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.csv", REVIEWS)
+    sentence = "12 validation rows are not used, since corpus.validation is 0: corpus.validation=1.0 uses all"
+    by_client, dealt = {"label": "stars", "client": "shop", "split": "fold"}, {"label": "stars", "split": "fold"}
+    for keys, validation in nonempty(product((by_client, dealt | {"clients": 3}), (0.0, 0.5))):
+        corpus = prepare(TableCorpus(path=str(path), validation=validation, **keys), Embedding(), 0, None)
+        assert (f"\n{sentence}.\n" in f"{render(corpus)}\n") == (not validation)
+        assert unused(corpus) == ([] if validation else [sentence])
+    assert unused(replace(corpus, unused=1))[0].startswith("1 validation row is not used")
+    drawn = prepare(TableCorpus(path=str(path), **by_client | {"split": 0.25}), Embedding(), 0, None)
+    assert not unused(drawn), "the column is not read"
 
 
 def test_unlabeled_rows_are_read_apart_and_may_lack_all_but_a_text(tmp_path: Path) -> None:
