@@ -23,6 +23,8 @@ State = Literal["running", "finished", "interrupted", "failed"]
 # Of a run without the metric by which its trials are sorted, the first of these that it has is shown.
 METRICS = ("Ap", "Ag", "Local", "perplexity", "loss")
 
+_END = re.compile(r"(?<!\bet al)\. |(?<=\bet al)\. (?=[A-Z])")  # of a sentence: not before the year of a paper
+
 
 @dataclass(frozen=True)
 class ListedExperiment:
@@ -113,7 +115,7 @@ def _summary(file: Path) -> str:
             break
         comment.append(text)
     text = re.sub(r" \([^()]*\)", "", " ".join(comment))
-    return text.partition(". ")[0].rstrip(".:")
+    return _END.split(text, maxsplit=1)[0].rstrip(".:")
 
 
 def runs(storage: Path) -> list[ListedRun]:

@@ -161,6 +161,22 @@ def test_experiments_have_the_first_sentence_of_their_comment() -> None:
     assert set(found) == {file.name for file in (ROOT / "tune_spaces").glob("*.yaml")}
     assert found["kteps.yaml"] == "KTEPS on the 16 domains of FDU-MTL, swept over both loss weights"
     assert all(found.values())
+    assert found["stackoverflow.yaml"].endswith(", with the model of Reddi et al. 2020")
+
+
+@pytest.mark.parametrize(
+    ("comment", "summary"),
+    [
+        ("As in Li et al. 2021. It is slow.", "As in Li et al. 2021"),
+        ("As in Li et al. It is slow.", "As in Li et al"),
+        ("A cabal. 16 clients.", "A cabal"),
+        ("One sentence:", "One sentence"),
+    ],
+)
+def test_a_first_sentence_does_not_end_within_a_citation(comment: str, summary: str, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(f"# {comment}\n\nmethod: fedavg\n")
+    (found,) = listing.experiments(tmp_path)
+    assert found.summary == summary
 
 
 def test_the_command_prints_tables_and_json(
