@@ -30,7 +30,11 @@ from tune_spaces.cases import Case, refused
 
 
 def corpora_of(
-    experiment: Experiment, cases: Sequence[Case], data: Path | None, known: Mapping[str, Corpus] | None = None
+    experiment: Experiment,
+    cases: Sequence[Case],
+    data: Path | None,
+    known: Mapping[str, Corpus] | None = None,
+    train: bool = True,
 ) -> dict[str, Corpus]:
     """Return the corpora of all cases, by ``key``.
 
@@ -39,6 +43,7 @@ def corpora_of(
         cases: The cases.
         data: The folder given with --data, if any.
         known: Corpora that have been prepared.
+        train: Whether word vectors are trained, as in ``prepare``.
 
     Raises:
         UserError: A case cannot use its corpus.
@@ -49,7 +54,7 @@ def corpora_of(
     for name, group in groups.items():  # all that need a corpus are checked before the next one is read
         if name not in corpora:
             one = group[0]
-            corpora[name] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies)
+            corpora[name] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies, train)
             check_classes("tune.metric", experiment.tune.metric, corpora[name])
         for one in group:
             participant_count(one, corpora[name])
@@ -60,7 +65,7 @@ def corpora_of(
 
 
 def with_corpora(
-    experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder
+    experiment: Experiment, cases: Sequence[Case], data: Path | None, folder: RunFolder, train: bool = True
 ) -> tuple[list[Case], dict[str, Corpus]]:
     """Return the cases that are known at first, and their corpora by ``key``.
 
@@ -69,6 +74,7 @@ def with_corpora(
         cases: The cases. Of a search, points that cannot use their corpora get a ``problem``.
         data: The folder given with --data, if any.
         folder: The folder of the run.
+        train: Whether word vectors are trained, as in ``prepare``.
 
     Raises:
         UserError: Another case cannot use its corpus.
@@ -76,10 +82,10 @@ def with_corpora(
     corpora: dict[str, Corpus] = {}
 
     def use(case: Case) -> None:
-        corpora.update(corpora_of(experiment, [case], data, corpora))
+        corpora.update(corpora_of(experiment, [case], data, corpora, train))
 
     cases = _tried(experiment, cases, folder, use)
-    return cases, corpora_of(experiment, cases, data, corpora)
+    return cases, corpora_of(experiment, cases, data, corpora, train)
 
 
 def _tried(

@@ -17,7 +17,7 @@ from dashboards.trial import title
 from fedtext.config.single import aside
 from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
-from fedtext.state.checkpoint import glance
+from fedtext.state.checkpoint import glance, recorded
 from sweeps import cost
 from sweeps.arrange import arranged, with_corpora
 from sweeps.job import Job, key
@@ -36,7 +36,8 @@ def plan(request: Request) -> list[str]:
     """Return lines on the trials that would run, on their shares of the cluster, and on what they cost.
 
     The experiment, the corpora, the cluster, the storage and MLflow are checked. No trial starts, Ray does not, and
-    neither the run's folder nor MLflow is touched.
+    neither the run's folder nor MLflow is touched. Word vectors that are not in the cache are not trained, unless
+    clients have vocabularies of their own, which depend on them.
 
     Raises:
         UserError: As the command itself would.
@@ -51,7 +52,9 @@ def plan(request: Request) -> list[str]:
         cases = evolved(cases, folder, experiment, found.content, found.source)
     store = mlflow_store.resolve(experiment.tracking.uri, home())
     _check(store, experiment.tracking.experiment or experiment.name)
-    cases, corpora = with_corpora(experiment, cases, data, folder)
+    # No plan depends on the numbers of word vectors. What a run in the folder was made from does, and is compared.
+    begun = any(recorded(folder.case(case.id) / "checkpoint") for case in cases)
+    cases, corpora = with_corpora(experiment, cases, data, folder, train=begun)
     folder.check_space(sum(state_bytes(case.experiment, corpora[key(case.experiment)]) for case in cases))
     job = arranged(request.command == "sweep", experiment, cases, corpora, _nodes(request.cluster), store, folder)
     job = replace(job, searched=searched)

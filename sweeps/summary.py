@@ -49,6 +49,8 @@ def _corpora(job: Job) -> Iterator[str]:
         size += f", {corpus.features} features" if corpus.features else ""
         yield f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {size}"
         yield from (f"  {sentence}" for sentence in unused(corpus))
+        if corpus.untrained:
+            yield f"  {corpus.untrained}: the command itself does that first"
         if corpus.coverage:
             shares = f"{corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} of train"
             first = next(one for one in experiment.model.embedding.sources if not isinstance(one, RandomInit))

@@ -35,10 +35,13 @@ from fedtext.text.embeddings import WordVectors
 from fedtext.text.representation import BPE, TextField, Words
 from fedtext.text.tokens import BOS, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_ID, split_words
 from fedtext.text.vocabulary import SPECIAL, WordIndex, bears_digit, build_vocabulary, count_words
+from fedtext.text.word2vec import UntrainedError
 
 
 @origins_named()
-def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False) -> Corpus:
+def prepare(
+    config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False, train: bool = True
+) -> Corpus:
     """Read a corpus and encode it. The same arguments and files give the same result and the same digest.
 
     Args:
@@ -48,6 +51,8 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         data: The folder given with --data, if any.
         own: Whether each client has a vocabulary of its own. The vocabulary of the corpus is then only a list of all
             their words, by which the simulation names them.
+        train: Whether word vectors are trained that are not in the cache. Without them the corpus is the same but for
+            the initial table, which is left out. Own vocabularies depend on them: they are trained in any case then.
 
     Raises:
         UserError: Files are missing or malformed, or a key would leave a client without texts.
@@ -68,9 +73,13 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
     index = WordIndex(words)
     vocabulary = [*words, *(f"feature {name}" for name in raw.features)]  # no word holds a blank
     digits_V = np.array([bears_digit(word) for word in words] + [False] * len(raw.features))
-    table_VD, vectors = initial_table(
-        embedding, seed, words, index, len(raw.features), data, partial(texts_for_vectors, config, data, seed, raw)
-    )
+    texts, untrained = partial(texts_for_vectors, config, data, seed, raw), ""
+    try:
+        table_VD, vectors = initial_table(
+            embedding, seed, words, index, len(raw.features), data, texts, train=train or own
+        )
+    except UntrainedError as error:
+        table_VD, vectors, untrained = None, [], str(error)
     public_SV = public_words(words, vectors, embedding.own, digits_V) if own else None
     sets_K = [encoded(client, config, index, tokenizer) for client in used]
     clients, all_V = [], np.arange(len(vocabulary), dtype=np.int32)
@@ -102,6 +111,7 @@ def prepare(config: CorpusConfig, embedding: Embedding, seed: int, data: Path | 
         labels=raw.labels or config.label_names,
         tokenizer=tokenizer,
         unused=raw.unused,
+        untrained=untrained,
     )
 
 

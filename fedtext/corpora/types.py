@@ -242,6 +242,7 @@ class Corpus:
         labels: Names of the classes by index; empty if they have none.
         tokenizer: The tokenizer of byte pairs, as JSON; empty if tokens are something else.
         unused: Number of validation rows of a table that ``corpus.validation`` 0 leaves out.
+        untrained: A sentence on word vectors that ``table_VD`` lacks, of a corpus that is not trained on; else empty.
     """
 
     name: str
@@ -261,6 +262,7 @@ class Corpus:
     labels: tuple[str, ...] = ()
     tokenizer: str = ""
     unused: int = 0
+    untrained: str = ""
 
     def header(self, own_vocabularies: bool) -> "Corpus":
         """Return the corpus as the server of a run has it: without clients, their texts and their statistics.

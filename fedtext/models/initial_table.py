@@ -18,7 +18,7 @@ from fedtext.text.embeddings import WordVectors, find_file, read_vectors, table
 from fedtext.text.pretrained import word_vectors
 from fedtext.text.tokens import Unlabeled
 from fedtext.text.vocabulary import WordIndex
-from fedtext.text.word2vec import train_vectors
+from fedtext.text.word2vec import UntrainedError, train_vectors
 
 
 def initial_table(
@@ -29,6 +29,7 @@ def initial_table(
     features: int,
     data: Path | None,
     texts: Callable[[Literal["unlabeled", "train", "full"]], list[Unlabeled]],
+    train: bool = True,
 ) -> tuple[NDArray[np.float32] | None, list[WordVectors | None]]:
     """Build the initial embedding table.
 
@@ -40,14 +41,25 @@ def initial_table(
         features: Number of features, whose rows follow those of the words.
         data: The folder given with --data, if any.
         texts: Returns the texts on which word vectors are trained.
+        train: Whether vectors are trained that are not in the cache.
 
     Returns:
         The table, shape (V, D), or (S, V, D) with several sources; None if rows are drawn with the model. And the word
         vectors of each source; None if it is random.
+
+    Raises:
+        UntrainedError: Vectors are not in the cache, and ``train`` is false.
     """
     if isinstance(embedding.init, RandomInit):
         return None, [None]
-    found = [_vectors(embedding, source, data, index, texts) for source in embedding.sources]
+    found, untrained = list[WordVectors | None](), None
+    for source in embedding.sources:
+        try:
+            found.append(_vectors(embedding, source, data, index, texts, train))
+        except UntrainedError as error:  # the other sources are read all the same, which checks them
+            untrained = error
+    if untrained:
+        raise untrained
     tables = [
         _table(words, features, vectors, embedding.dim, source, seed, place)
         for place, (vectors, source) in enumerate(zip(found, embedding.sources, strict=True))
@@ -87,16 +99,16 @@ def _vectors(
     data: Path | None,
     index: WordIndex,
     texts: Callable[[Literal["unlabeled", "train", "full"]], list[Unlabeled]],
+    train: bool,
 ) -> WordVectors | None:
-    """Return the word vectors of a source; None if it is random."""
+    """Return the word vectors of a source; None if it is random. The arguments are those of ``initial_table``."""
     if isinstance(init, FileInit):
         return read_vectors(find_file(init.path, folders(data)), embedding.dim, index)
     if isinstance(init, CheckpointInit):
         return word_vectors(init.source, embedding.dim)
     if isinstance(init, Word2VecInit):
-        return train_vectors(
-            texts(init.corpus), embedding.dim, init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram
-        )
+        more = init.epochs, init.window, cache_folder(), init.min_count, init.skip_gram, train
+        return train_vectors(texts(init.corpus), embedding.dim, *more)
     return None
 
 

@@ -27,6 +27,10 @@ _WORDS = 1  # to be increased if tokenization changes without a change of SEGMEN
 _WORDS_PER_SECOND = 150_000  # estimate for one core and 200 dimensions, only for the message
 
 
+class UntrainedError(Exception):
+    """Word vectors are not in the cache, and are not to be trained now. The message is a sentence on their training."""
+
+
 def train_vectors(
     texts: Sequence[Unlabeled],
     dim: int,
@@ -35,6 +39,7 @@ def train_vectors(
     cache: Path,
     min_count: int = 2,
     skip_gram: bool = True,
+    train: bool = True,
 ) -> WordVectors:
     """Train word vectors, or load them from the cache if they have been trained before.
 
@@ -48,8 +53,10 @@ def train_vectors(
         cache: Folder in which vectors are stored.
         min_count: Least count of a word with a vector.
         skip_gram: Whether to use skip-gram; False: CBOW.
+        train: Whether to train them if they are not in the cache.
 
     Raises:
+        UntrainedError: They are not in the cache, and ``train`` is false.
         UserError: gensim is not installed, or the texts have too few words.
     """
     key = _key(texts, dim, epochs, window, min_count, skip_gram)
@@ -59,6 +66,9 @@ def train_vectors(
             return WordVectors(arrays["words"].tolist(), arrays["vectors"])
     sentences = [words for text in texts if (words := text.words())]
     parameters = {"vector_size": dim, "epochs": epochs, "window": window, "min_count": min_count, "sg": int(skip_gram)}
+    if not train:
+        _gensim()
+        raise UntrainedError(f"word vectors are not trained yet ({_described(sentences, parameters)}, once)")
     vectors = _trained(sentences, parameters, cached)
     _save(cached, vectors)
     return vectors
@@ -67,13 +77,7 @@ def train_vectors(
 def _trained(sentences: list[list[str]], parameters: dict[str, int], cached: Path) -> WordVectors:
     """Train word vectors with gensim's ``parameters``, and log how long it takes."""
     model_class, total = _gensim(), sum(map(len, sentences))
-    dim, epochs = parameters["vector_size"], parameters["epochs"]
-    _log.warning(
-        "training word vectors (%s, %d dimensions, %d epochs) on %d words: about %.1f minutes, "
-        "once; then cached in %s",
-        "skip-gram" if parameters["sg"] else "CBOW",
-        dim, epochs, total, total * epochs / _WORDS_PER_SECOND / 60, cached,
-    )  # fmt: skip
+    _log.warning("training word vectors (%s, once), then cached in %s", _described(sentences, parameters), cached)
     started = time.perf_counter()
     try:
         model = model_class(sentences, **parameters, workers=1, seed=_SEED)
@@ -83,6 +87,16 @@ def _trained(sentences: list[list[str]], parameters: dict[str, int], cached: Pat
         ) from error
     _log.warning("word vectors trained in %.0f s", time.perf_counter() - started)
     return WordVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, np.float32))
+
+
+def _described(sentences: list[list[str]], parameters: dict[str, int]) -> str:
+    """Return how vectors are trained with gensim's ``parameters``, and for how long."""
+    total, epochs = sum(map(len, sentences)), parameters["epochs"]
+    kind = "skip-gram" if parameters["sg"] else "CBOW"
+    minutes = total * epochs / _WORDS_PER_SECOND / 60
+    return (
+        f"{kind}, {parameters['vector_size']} dimensions, {epochs} epochs on {total} words: about {minutes:.1f} minutes"
+    )
 
 
 def _gensim() -> type:

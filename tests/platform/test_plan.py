@@ -127,6 +127,32 @@ def test_cases_share_what_a_plan_is_made_of(home: Path, monkeypatch: pytest.Monk
     assert found[1]["build_network"] == 2, "that of the baseline, and one for all others"
 
 
+def test_a_plan_trains_no_word_vectors(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gensim")
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("FEDTEXT_CACHE", str(cache))
+    model = EXPERIMENT["model"] | {"embedding": {"dim": 8, "init": {"word2vec": {"corpus": "train"}}}}
+    file = str(write(home, model=model))
+
+    def planned(*overrides: str) -> list[str]:
+        return plan(Request("sweep", file, overrides, (), None, None, None, None, Cluster(None, 4, 0)))
+
+    untrained = "  word vectors are not trained yet (skip-gram, 8 dimensions, 5 epochs on "
+    before = planned()
+    assert len([line for line in before if line.startswith(untrained)]) == 1
+    assert not cache.exists()
+    content = {key: value for key, value in EXPERIMENT.items() if key not in ("space", "baselines")}
+    fedtext.run(content | {"method": "fedavg", "model": model}, "training.rounds=1")
+    (kept,) = cache.iterdir()
+    after = planned()
+    assert [line for line in after if not line.startswith("  vectors for ")] == [
+        line for line in before if not line.startswith(untrained)
+    ], "what else a plan shows does not depend on them"
+    kept.unlink()
+    planned("method=fedevocab", "space={}", "baselines=[]")
+    assert len([*cache.iterdir()]) == 1, "own vocabularies depend on them"
+
+
 def test_a_dry_run_refuses_what_the_command_would(home: Path) -> None:
     file = str(write(home))
     for words, sentence in (

@@ -289,6 +289,20 @@ def test_word2vec_without_enough_text_is_refused(cache: Path) -> None:
         train_vectors([Unlabeled("a b"), Unlabeled("")], 4, 1, 2, cache)
 
 
+def test_word2vec_that_is_not_to_be_trained_checks_all_else(cache: Path) -> None:
+    pytest.importorskip("gensim")
+    own = {"word2vec": {"corpus": "train"}}
+    given, missing = ({"file": {"path": str(cache / f"{name}.txt")}} for name in ("given", "missing"))
+    (cache / "given.txt").write_text("a 1 2\n")
+    both, broken = (Embedding(dim=2, init={"each": {"sources": [own, file]}}) for file in (given, missing))
+    found = prepare(DemoCorpus(clients=4, train=100), both, 0, None, train=False)
+    assert found.untrained.startswith("word vectors are not trained yet (skip-gram, 2 dimensions, 5 epochs on ")
+    assert (found.table_VD, found.coverage) == (None, None)
+    assert found.digest == prepare(DemoCorpus(clients=4, train=100), both, 0, None).digest
+    with pytest.raises(UserError, match=r"missing\.txt"):
+        prepare(DemoCorpus(clients=4, train=100), broken, 0, None, train=False)
+
+
 def test_word2vec_without_gensim_says_how_to_install_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gensim.models", None)
     with pytest.raises(UserError, match=r'pip install -c constraints\.txt "fedtext\[word2vec\]"'):
