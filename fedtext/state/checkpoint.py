@@ -131,7 +131,7 @@ class Checkpoints:
         target = self.folder / f"round-{round_:06d}"
         self.written = [each for each in self.written if each.folder != target]
         base = self._base()
-        needed = base.changed if base else {i for each in self.written for i, (_, size) in each.clients.items() if size}
+        needed = base.changed if base else self._unchanged()
         if missing := needed - set(clients):
             raise ValueError(f"the private state of client {min(missing)} is missing")
         clients = {client: state for client, state in clients.items() if state or (base and client in base.clients)}
@@ -163,6 +163,12 @@ class Checkpoints:
         self.written = [*self.written, Written(target, digests, places, len(history))][-KEPT:]
         if len(self.written) == KEPT:
             self.settled = self.written[0].records
+
+    def _unchanged(self) -> set[int]:
+        """Return the clients that have the private state of the last checkpoint. Those that have trained since may have
+        none any more: what a method keeps can differ from round to round."""
+        last = self.written[-1] if self.written else None
+        return {i for i, (_, size) in last.clients.items() if size and i not in last.changed} if last else set()
 
     def _lines(self, first: int, last: int, history: list[RoundRecord]) -> bytes:
         """Return the records of these rounds: those that are settled as an earlier checkpoint has them."""

@@ -42,7 +42,8 @@ class Run:
         self.checkpoints.changed(trained)
         wanted = self.checkpoints.wanted()
         self.asked.append(None if wanted is None else len(wanted))
-        chosen = self.states if wanted is None else {client: self.states[client] for client in wanted}
+        there = [client for client, state in self.states.items() if state]  # as a fleet has them
+        chosen = {client: self.states[client] for client in (there if wanted is None else wanted)}
         settled = self.checkpoints.settled
         given = [replace(record, clients={}) for record in self.records[:settled]] + self.records[settled:]
         self.checkpoints.save(np.full(3, len(self.records), np.float32), chosen, given)
@@ -54,7 +55,8 @@ class Run:
         rounds = len(self.records) if rounds is None else rounds
         assert (snapshot.round, snapshot.history, snapshot.flat[0]) == (rounds, self.records[:rounds], rounds)
         if rounds == len(self.records):
-            assert snapshot.clients == {client: state for client, state in self.states.items() if state}
+            found = {client: state for client, state in snapshot.clients.items() if state}
+            assert found == {client: state for client, state in self.states.items() if state}
 
 
 def exchange(file: Path, content: bytes) -> None:
@@ -197,6 +199,19 @@ def test_a_state_that_is_missing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"the private state of client \d is missing"):
         run.checkpoints.save(np.zeros(3, np.float32), {5: b""}, [*run.records, RoundRecord(3, 0.0, {})])
     run.check()
+
+
+def test_a_state_that_becomes_empty_is_none_any_more(tmp_path: Path) -> None:
+    """Whether all states are asked for (of the second checkpoint, and without the one before the last) or some are."""
+    run, asked = Run(tmp_path, clients=3, cohort=3), []
+    for size in nonempty((SIZE, 0, SIZE, 0, SIZE, 0)):
+        if len(run.records) == 5:
+            (tmp_path / "round-000004" / SUMS).unlink()
+            (tmp_path / "round-000004" / "state.json").unlink()
+        run.round(size)
+        run.check()
+        asked.append(run.asked[-1])
+    assert asked == [None, None, 3, 3, 3, None]
 
 
 @pytest.mark.parametrize(("written", "words"), [(None, r"earlier.*format 1"), (1, "earlier"), (3, r"later.*format 3")])
