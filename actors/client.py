@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from actors.metrics import TrialMetrics
+from actors.placement import Dealt
 from fedtext.client.local_fleet import population
 from fedtext.client.parts import part_of
 from fedtext.client.worker import Worker
@@ -180,6 +181,15 @@ class ClientActor:
     def release(self, members: Sequence[int]) -> dict[int, bytes]:
         """Remove clients, and return their private states."""
         return self.worker.release(members)
+
+    def leaving(self, homes: Dealt, place: int) -> dict[int, int]:
+        """Return the bytes of the private states that have another home than this actor, by client.
+
+        Args:
+            homes: The homes.
+            place: The number of this actor there.
+        """
+        return {client: size for client, size in self.worker.private.sizes().items() if homes[client] != place}
 
 
 def _chosen(objects: Iterable[Sequence[ClientData]], members: Iterable[int]) -> list[ClientData]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
-from actors import crew, patience
+from actors import crew, moves, patience
 from actors.calls import grouped
 from actors.client import Host
 from actors.placement import Dealt, Plan, assign, homes, unused_gpus
@@ -26,9 +26,6 @@ from fedtext.parameters import withheld
 from fedtext.server.aggregation import Sum
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
-
-# Clients move if the slowest actor's time falls to this fraction, and by at least these seconds, which a move can cost.
-WORTH_MOVING, MOVE_SECONDS = 0.85, 0.1
 
 
 class RayFleet:
@@ -74,7 +71,7 @@ class RayFleet:
         self.hired = crew.hire(plan, group)
         self.coming: dict[int, tuple[Any, ray.ObjectRef]] = {}  # actors that start on a node that has joined
         self.actors = [actor for actor in self.hired if actor is not None]
-        self.home: Mapping[int, int] | Dealt = Dealt(len(self.actors), self.block)
+        self.home: moves.Homes = Dealt(len(self.actors), self.block)
         hosted: list[list[int]] = [[] for _ in self.actors]
         if self.data:
             hosted = assign(dict(enumerate(self.clients.tokens.tolist())), len(self.actors), self.block)
@@ -102,8 +99,7 @@ class RayFleet:
         return f"{missing} of {len(self.hired)} client actors have no place until a node joins" if missing else ""
 
     def join(self) -> None:
-        """Take in actors on nodes that have joined, once they have started. Clients move to them if ``balance`` finds
-        it worth it."""
+        """Take in actors on nodes that have joined, once they have started. ``balance`` moves clients to them."""
         found = crew.fill(self.hired, self.coming, *self.place)
         for place, actor in found.items():
             self.hired[place] = actor
@@ -231,35 +227,34 @@ class RayFleet:
         return list(dict.fromkeys(self.data[client] for client in clients))
 
     def _by_actor(self, clients: Sequence[int]) -> list[list[int]]:
-        hosted: list[list[int]] = [[] for _ in self.actors]
-        for client in clients:
-            hosted[self.home[client]].append(client)
-        return hosted
+        return moves.by_actor(clients, self.home, len(self.actors))
 
     def balance(self) -> None:
         """Move clients, with their private state, so that the actors' times of the last local updates are even.
 
-        Every round begins with it. Nothing moves unless the slowest actor gains enough (``WORTH_MOVING``,
-        ``MOVE_SECONDS``).
+        Every round begins with it. Nothing moves before every client has trained, unless an actor has none, and unless
+        it gains enough. Of a corpus on disk clients are dealt out to all actors, also to those that have joined.
         """
-        if isinstance(self.home, Dealt) or len(self.seconds) < len(self.clients):
+        if isinstance(self.home, Dealt):
+            if self.home.actors < len(self.actors):
+                dealt = Dealt(len(self.actors), self.block)
+                moves.deal(self._moved, self.actors, dealt)
+                self.home = dealt
             return
-        new = assign(self.seconds, len(self.actors), self.block)
-        old = self._by_actor(range(len(self.clients)))
-        longest_new, longest_old = (max(sum(self.seconds[c] for c in m) for m in hosted) for hosted in (new, old))
-        if longest_new > min(WORTH_MOVING * longest_old, longest_old - MOVE_SECONDS):
-            return
-        there = homes(new)
-        leaving = [[client for client in members if there[client] != self.home[client]] for members in old]
-        calls = [actor.release.remote(members) for actor, members in zip(self.actors, leaving, strict=True)]
-        states = {k: v for part in self._get(calls, self.timeout, "move clients") for k, v in part.items()}
-        self.home = there
-        arriving = self._by_actor(list(states))
-        calls = [
-            actor.adopt.remote({client: states[client] for client in members}, *self._objects(members))
-            for actor, members in zip(self.actors, arriving, strict=True)
-        ]
-        self._get(calls, self.timeout, "move clients")
+        seconds: Mapping[int, float] = self.seconds
+        if len(seconds) < len(self.clients):
+            known = self.measured.updates | self.seconds
+            if not known or len(set(self.home.values())) == len(self.actors):
+                return
+            seconds = moves.estimated(known, self.clients.tokens)
+        if new := moves.better(seconds, self.home, len(self.actors), self.block):
+            there = homes(new)
+            leaving = [[c for c in members if there[c] != self.home[c]] for members in self._by_actor(list(self.home))]
+            moves.move(self._moved, self.actors, leaving, there, self._objects)
+            self.home = there
+
+    def _moved(self, calls: list[Any]) -> list[Any]:
+        return self._get(calls, self.timeout, "move clients")
 
     def close(self, keep: bool = False) -> None:
         """End the actors, or, with ``keep``, leave them to the next trial of this process. They must then be idle."""

@@ -17,7 +17,7 @@ from fedtext.client.load import Received, Values, chosen_rows, load_alike, load_
 from fedtext.client.making import assembler_of, optimizer_of
 from fedtext.client.own_rows import OwnRows
 from fedtext.client.private import PrivateStates
-from fedtext.client.recent import dropped, kept_clients, movable
+from fedtext.client.recent import add, dropped, kept_clients, remove
 from fedtext.client.texts import of_classes, only_tests, order_of, texts_of, union_of
 from fedtext.config.engine import check_engine
 from fedtext.config.experiment import Experiment
@@ -280,15 +280,16 @@ class Host:
         self.private.restore(states)
 
     def adopt(self, clients: Sequence[ClientData], states: Mapping[int, bytes]) -> None:
-        """Add clients, with their private states."""
-        movable(self.clients).update((client.id, self._hosted(client)) for client in clients)
+        """Add clients, with their private states. A corpus on disk has no ``clients`` to add."""
+        add(self.clients, map(self._hosted, clients))
         self.restore(states)
 
     def release(self, members: Sequence[int]) -> dict[int, bytes]:
         """Remove clients, and return their private states."""
         states = self.private_states(members)
+        remove(self.clients, members)
         for client in members:
-            del movable(self.clients)[client]
-            self.private.pop(client, None)
+            if client in self.private:  # ``pop`` would bring it into memory
+                del self.private[client]
         self.texts = {key: texts for key, texts in self.texts.items() if key[0] not in states}
         return states

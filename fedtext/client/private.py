@@ -74,6 +74,11 @@ class PrivateStates(MutableMapping[int, Tensors]):
             members = sorted([*(client for client, tensors in self.recent.items() if tensors), *self.places])
         return {client: self._encoded(client) for client in members}
 
+    def sizes(self) -> dict[int, int]:
+        """Return about how many bytes the tensors of each client have that has any."""
+        there = {client: _size(tensors) for client, tensors in self.recent.items() if tensors}
+        return there | {client: size for client, (_, size) in self.places.items()}
+
     def restore(self, states: Mapping[int, bytes]) -> None:
         """Take over tensors that ``encoded`` returned."""
         for client, state in states.items():

@@ -1,7 +1,7 @@
 """The clients of a corpus on disk that a host has read lately."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import ClientData
@@ -71,8 +71,19 @@ def kept_clients(
     return {client.id: hosted(client) for client in clients}
 
 
-def movable(clients: Mapping[int, ClientData]) -> dict[int, ClientData]:
-    """Return the clients of a host that is not every client's host."""
+def add(clients: Mapping[int, ClientData], arriving: Iterable[ClientData]) -> None:
+    """Add clients to those of a host: none of a corpus on disk, of which every host has all."""
+    for client in arriving:
+        _movable(clients)[client.id] = client
+
+
+def remove(clients: Mapping[int, ClientData], leaving: Iterable[int]) -> None:
+    """Remove clients from those of a host, unless they are on disk, where every host can read them."""
+    for client in leaving if not isinstance(clients, RecentClients) else ():
+        del _movable(clients)[client]
+
+
+def _movable(clients: Mapping[int, ClientData]) -> dict[int, ClientData]:
     assert isinstance(clients, dict), "every host has all clients of a corpus on disk"
     return clients
 

@@ -31,6 +31,7 @@ from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
+from tests.actors.joining import Joining
 from tests.checkpoints import SCRATCH
 from tests.fedtext.aggregations.test_aggregations import CONFIGURED
 from tests.loops import nonempty
@@ -363,6 +364,27 @@ def test_very_many_clients_share_objects_and_stay_together(monkeypatch: pytest.M
         fleet.seconds = {client: 1.0 if fleet.home[client] == fleet.home[0] else 0.1 for client in range(16)}
     assert (federation.flat.tobytes(), rounds, fleet.private_states()) == final(local(experiment))[:3]
     assert len(set(map(tuple, homes))) > 1, "the actor of the first ones was slow, and others have left it"
+    fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_clients_move_to_an_actor_that_joins_before_all_have_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of them trains in a round. Those whose times are known move with the others."""
+    monkeypatch.setattr("actors.moves.MOVE_SECONDS", 0.0)
+    joining = Joining(monkeypatch)
+    experiment = tiny.experiment("scaffold", training=THREE, participation={"fraction": 0.25})
+    federation = in_actors(experiment)
+    fleet, rounds, homes = federation.fleet, [], []
+    for record in nonempty(federation.run()):
+        rounds.append(seen(record))
+        homes.append([list(fleet.home.values()).count(place) for place in (0, 1)])
+        joining.now = True
+    assert len(fleet.seconds) < 16
+    assert (federation.flat.tobytes(), rounds, fleet.private_states()) == final(local(experiment))[:3]
+    assert homes[0] == [16, 0]
+    for hosted in nonempty(homes[1:]):
+        assert min(hosted) > 0
     fleet.close(keep=True)
 
 

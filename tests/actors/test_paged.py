@@ -1,26 +1,31 @@
 """A corpus on disk in actors: the numbers of one process with the corpus in memory, also after a restart."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
+from ray.exceptions import RayActorError
 
-from actors import crew
+from actors import crew, moves
 from actors.cluster import connect
 from actors.fleet import RayFleet
 from actors.placement import Dealt, Plan, homes
 from actors.shipment import ship
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import Corpus
+from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from tests import tiny
+from tests.actors.joining import Joining
 from tests.outcomes import final
 
 PLAN = Plan(2, 1, 0, 1)
-FORUM: dict[str, Any] = {"name": "forum", "clients": 24, "median": 6, "lexicon_size": 60, "storage": "disk"}
+FORUM: dict[str, Any] = {"name": "forum", "clients": 24, "median": 6, "lexicon_size": 60}
 
 
 @pytest.fixture
@@ -32,12 +37,11 @@ def started(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     ray.shutdown()
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_actors_read_clients_from_disk_and_give_the_same_bits(tmp_path: Path) -> None:
+def experiment_on(storage: str) -> tuple[Experiment, Corpus]:
+    """An experiment whose clients keep a state, and its corpus in memory or on disk."""
     content = {
         "name": "paged",
-        "corpus": FORUM,
+        "corpus": FORUM | {"storage": storage},
         "model": {"name": "gru_lm", "embedding": {"dim": 6}, "hidden": 6},
         "method": "scaffold",
         "training": {"rounds": 4, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 0.1}},
@@ -45,23 +49,73 @@ def test_actors_read_clients_from_disk_and_give_the_same_bits(tmp_path: Path) ->
         "evaluation": {"clients": 5, "personalize": None},
     }
     experiment = Experiment.model_validate(content)
-    memory = experiment.corpus.model_copy(update={"storage": "memory"})
-    parts = experiment.model.embedding, experiment.seed, None
-    whole, corpus = prepare(memory, *parts), prepare(experiment.corpus, *parts)
-    expected = final(tiny.federation(experiment.model_copy(update={"corpus": memory}), whole))
+    return experiment, prepare(experiment.corpus, experiment.model.embedding, experiment.seed, None)
+
+
+def in_actors(folder: Path) -> Federation[RayFleet]:
+    experiment, corpus = experiment_on("disk")
     shipment = ship(experiment, corpus)
     assert not shipment.clients, "nobody has the texts of all clients"
-    in_actors = partial(start, experiment, corpus, partial(RayFleet, experiment, shipment, plan=PLAN), tmp_path)
-    first = in_actors()
+    return start(experiment, corpus, partial(RayFleet, experiment, shipment, plan=PLAN), folder)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_actors_read_clients_from_disk_and_give_the_same_bits(tmp_path: Path) -> None:
+    expected = final(tiny.federation(*experiment_on("memory")))
+    first = in_actors(tmp_path)
     run = first.run()
     next(run), next(run)
     first.fleet.close(keep=True)
-    second = in_actors()
+    second = in_actors(tmp_path)
     assert len(second.history) == 2
     flat, rounds, states, parts = final(second)
     assert (flat, rounds, states, parts) == (expected[0], expected[1][2:], *expected[2:])
     assert states, "the method keeps a state of clients"
     second.fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_an_actor_that_joins_gets_its_clients_with_their_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One state at a time, from memory and from files. The first that joins is lost on the way: the checkpoint has all
+    that was in its hands."""
+    expected = final(tiny.federation(*experiment_on("memory")))
+    monkeypatch.setattr(moves, "AT_ONCE", 1)
+    joining, move = Joining(monkeypatch), moves.move
+    first = in_actors(tmp_path)
+    run, fleet = first.run(), first.fleet
+    ray.get(fleet.actors[0].__ray_call__.remote(lambda self: setattr(self.worker.private, "most", 1)))
+    next(run), next(run)
+
+    def lost(get: moves.Get, actors: list[Any], *others: Any) -> None:
+        ray.kill(actors[1])
+        with suppress(RayActorError):  # it may answer a few times more
+            while True:
+                ray.get(actors[1].__ray_ready__.remote())
+        move(get, actors, *others)
+
+    try:
+        with monkeypatch.context() as then:
+            then.setattr(moves, "move", lost)
+            joining.now = True
+            with pytest.raises(crew.LOST):
+                next(run)
+    finally:
+        fleet.salvage()
+    second = in_actors(tmp_path)
+    fleet = second.fleet
+    try:
+        assert (len(second.history), len(fleet.actors)) == (2, 1)
+        flat, rounds, states, parts = final(second)
+        assert (flat, rounds, states, parts) == (expected[0], expected[1][2:], *expected[2:])
+        hosted = [list(there) for there in ray.get([actor.private_states.remote(None) for actor in fleet.actors])]
+        assert hosted == [[client for client in states if client % 2 == place] for place in (0, 1)]
+        assert min(map(len, hosted)) > 0
+    finally:
+        fleet.close(keep=True)
 
 
 def test_blocks_of_clients_are_dealt_out_to_actors() -> None:

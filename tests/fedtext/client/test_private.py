@@ -58,6 +58,8 @@ def test_what_a_checkpoint_gets_is_not_brought_into_memory_and_restores_everythi
     found = states.encoded()
     assert list(states.recent) == recent
     assert list(found) == list(range(10)), "those that have tensors"
+    assert states.sizes().keys() == found.keys()
+    assert {states.sizes()[client] for client in recent if client != 99} == {216}
     assert states.encoded([99, 100, 3]) == {99: b"", 100: b"", 3: found[3]}
     other.restore(found)
     for client in nonempty(range(10)):
