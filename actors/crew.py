@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import NodeDiedError, OutOfMemoryError, RayActorError, WorkerCrashedError
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError
 from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -18,8 +18,9 @@ from actors.client import ClientActor
 from actors.patience import HungActorsError
 from actors.placement import Plan
 
-# Ray's errors for a lost process (OutOfMemoryError is no RayActorError), and ours for one that hangs.
-LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError, HungActorsError)
+# Ray's errors for a lost process (OutOfMemoryError is no RayActorError), or for what it had returned and nobody had
+# fetched, and ours for one that hangs.
+LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError, ObjectLostError, HungActorsError)
 ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 RETURN_S = 10.0  # seconds that a bundle whose node was lost has to find another one

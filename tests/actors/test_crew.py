@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.exceptions import NodeDiedError, ObjectReconstructionFailedError, OwnerDiedError
 from ray.util import placement_group_table
 from ray.util.placement_group import placement_group
 
 from actors import crew
 from actors.placement import Plan
-
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
 
 TWO = Plan(2, 1, 0, 1)
 # A node that is silent for four seconds is lost.
@@ -51,6 +50,14 @@ def lives(actor: Any) -> bool:
     return True
 
 
+@pytest.mark.parametrize("error", [NodeDiedError, ObjectReconstructionFailedError, OwnerDiedError])
+def test_a_result_that_is_lost_with_its_node_is_a_loss_like_its_actor(error: type[Exception]) -> None:
+    assert issubclass(error, crew.LOST)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_node_that_is_lost_while_its_actor_starts_costs_no_other_actor(cluster: Cluster) -> None:
     other = cluster.add_node(num_cpus=1)
     group = placement_group([{"node:__internal_head__": 0.001}, {"CPU": 1}, {"CPU": 1}], strategy="SPREAD")
