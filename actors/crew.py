@@ -4,12 +4,21 @@ Starting an actor takes seconds, mostly for imports. Tune gives a trial's proces
 the next trial that asks for the same (``reuse_actors``), so that a sweep starts its processes once.
 """
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError, WorkerCrashedError
+from ray.exceptions import (
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    WorkerCrashedError,
+)
 from ray.util import placement_group_table
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -25,10 +34,32 @@ ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first
 RETURN_S = 10.0  # seconds that a bundle whose node was lost has to find another one
 LOOK_S = 1.0  # seconds between two looks at the places of actors that start
+AGAIN_S = 60.0  # seconds until another actor is started at a place where one could not
 DRAIN_S = 2.0  # seconds that actors have for what they were asked before one of them was lost
 Share = tuple[PlacementGroup | None, int, float, float]  # the group, and number, CPUs and GPUs of its actors
 # Actors of this process without a trial, by place; they end with it. None: that one was lost.
 _waiting: tuple[Share, list[Any | None]] | None = None
+
+
+@dataclass
+class Newcomers:
+    """Actors that start on nodes that have joined.
+
+    Args:
+        begin: Makes the first call of a new actor, after which it is one of the trial's.
+
+    Attributes:
+        starting: The actors by place, each with this call.
+        later: By place, when an actor may be started again where one could not.
+    """
+
+    begin: Callable[[Any], ray.ObjectRef]
+    starting: dict[int, tuple[Any, ray.ObjectRef]] = field(default_factory=dict)
+    later: dict[int, float] = field(default_factory=dict)
+
+    def end(self) -> None:
+        """Kill these actors."""
+        end([actor for actor, _ in self.starting.values()])
 
 
 class NoPlaceError(RuntimeError):
@@ -75,7 +106,7 @@ def _started(
     patience_s: float,
 ) -> list[Any | None]:
     """Wait for actors to start. Those that die meanwhile, or whose bundle stays without a node, are given up while
-    there are others: a node may have been lost, and Ray have found out only now.
+    there are others: a node may have been lost, and Ray have found out only now. Those that cannot start are too.
 
     Args:
         made: The actors that run, by place.
@@ -91,9 +122,10 @@ def _started(
             actor = starting.pop(place)
             try:
                 ray.get(call)
-            except LOST:
+            except RayError as error:  # of a node that was lost, or that cannot install our code
                 if not starting and not any(made):
                     raise
+                _warn(place, error)
             else:
                 made[place] = actor
         now, there = time.monotonic(), set(placed(plan, group)) if calls else set()
@@ -111,26 +143,48 @@ def _started(
 
 
 def fill(
-    actors: Sequence[Any | None], coming: dict[int, tuple[Any, ray.ObjectRef]], plan: Plan, group: PlacementGroup | None
-) -> dict[int, Any]:
+    actors: Sequence[Any | None], newcomers: Newcomers, plan: Plan, group: PlacementGroup | None
+) -> dict[int, tuple[Any, Any]]:
     """Return new actors, by place, for the places without one whose bundle has a node again.
 
     Nothing waits for them: a later call returns those that have not started yet, and replaces those that have died
-    meanwhile, for example with their node.
+    meanwhile, for example with their node. Where one cannot start, since its node cannot install or run our code, the
+    trial goes on without it, and another one is tried after ``AGAIN_S``.
 
     Args:
         actors: What ``hire`` returned.
-        coming: Those that start, by place, each with a call that returns once it has started. It is changed.
+        newcomers: Those that start. They are changed.
         plan, group: As in ``hire``.
+
+    Returns:
+        Each actor with the result of its first call.
     """
+    starting, later, now = newcomers.starting, newcomers.later, time.monotonic()
     there = set(placed(plan, group)) if None in actors else set()
-    for place in [place for place, actor in enumerate(actors) if actor is None and place in there - set(coming)]:
-        actor = _new(plan, group, place)
-        coming[place] = actor, actor.__ray_ready__.remote()
-    calls = [call for _, call in coming.values()]
+    for place in sorted(there - set(starting)):
+        if actors[place] is None and later.get(place, now) <= now:
+            actor = _new(plan, group, place)
+            starting[place] = actor, newcomers.begin(actor)
+    calls = [call for _, call in starting.values()]
     done, _ = ray.wait(calls, num_returns=len(calls), timeout=0) if calls else ([], [])
-    found = {place: coming.pop(place) for place, (_, call) in list(coming.items()) if call in done}
-    return {place: actor for place, (actor, call) in found.items() if _succeeded(call)}
+    found = dict[int, tuple[Any, Any]]()
+    for place, (actor, call) in [each for each in starting.items() if each[1][1] in done]:
+        del starting[place]
+        try:
+            found[place] = actor, ray.get(call)
+        except RayError as error:
+            end([actor])
+            if not isinstance(error, LOST):
+                later[place] = now + AGAIN_S
+                _warn(place, error)
+    return found
+
+
+def _warn(place: int, error: Exception) -> None:
+    """Say why an actor could not start, unless it was lost, which is said elsewhere."""
+    if not isinstance(error, LOST):
+        why = str(error).strip().rpartition("\n")[2]
+        logging.getLogger(__name__).warning("client actor %d cannot start, the others go on: %s", place + 1, why)
 
 
 def placed(plan: Plan, group: PlacementGroup | None) -> Sequence[int]:

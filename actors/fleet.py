@@ -69,7 +69,7 @@ class RayFleet:
         self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial
         self.place = plan, group
         self.hired = crew.hire(plan, group)
-        self.coming: dict[int, tuple[Any, ray.ObjectRef]] = {}  # actors that start on a node that has joined
+        self.newcomers = crew.Newcomers(lambda actor: actor.host.remote(*self.given, []))
         self.actors = [actor for actor in self.hired if actor is not None]
         self.home: moves.Homes = Dealt(len(self.actors), self.block)
         hosted: list[list[int]] = [[] for _ in self.actors]
@@ -100,12 +100,10 @@ class RayFleet:
 
     def join(self) -> None:
         """Take in actors on nodes that have joined, once they have started. ``balance`` moves clients to them."""
-        found = crew.fill(self.hired, self.coming, *self.place)
-        for place, actor in found.items():
+        for place, (actor, host) in crew.fill(self.hired, self.newcomers, *self.place).items():
             self.hired[place] = actor
             self.actors.append(actor)
-        if found:
-            self.nodes += [host.node for host in self._host(list(found.values()), [[]] * len(found))]
+            self.nodes.append(host.node)
 
     def broadcast(self, flat: NDArray[np.float32]) -> ray.ObjectRef:
         self.size = flat.nbytes
@@ -258,7 +256,7 @@ class RayFleet:
 
     def close(self, keep: bool = False) -> None:
         """End the actors, or, with ``keep``, leave them to the next trial of this process. They must then be idle."""
-        crew.end([actor for actor, _ in self.coming.values()])
+        self.newcomers.end()
         if keep:
             crew.keep(self.hired, *self.place)
         else:
@@ -266,7 +264,7 @@ class RayFleet:
 
     def salvage(self) -> None:
         """Leave the actors that are sound to the next attempt of this trial, after one was lost."""
-        crew.end([actor for actor, _ in self.coming.values()])
+        self.newcomers.end()
         crew.salvage(self.hired, *self.place)
 
     def _get(self, calls: list[Any], timeout: float, what: str, kind: str = "") -> list[Any]:

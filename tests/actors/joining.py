@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import ray
 
 from actors import crew
 from actors.placement import Plan
@@ -24,5 +25,6 @@ class Joining:
         first, self.second = self.hire(plan, group)
         return [first, None]
 
-    def _fill(self, hired: list[Any], *_: Any) -> dict[int, Any]:
-        return {1: self.second} if self.now and hired[1] is None else {}
+    def _fill(self, hired: list[Any], newcomers: crew.Newcomers, *_: Any) -> dict[int, tuple[Any, Any]]:
+        due = self.now and hired[1] is None
+        return {1: (self.second, ray.get(newcomers.begin(self.second)))} if due else {}

@@ -74,12 +74,14 @@ def test_a_node_that_is_lost_while_its_actor_starts_costs_no_other_actor(cluster
     assert left[1 - gone] == sound
     assert left[gone] is None
 
-    coming: dict[int, tuple[Any, ray.ObjectRef]] = {}
-    assert crew.fill(left, coming, TWO, group) == coming == {}  # there is no node for it
+    coming = crew.Newcomers(lambda actor: actor.__ray_ready__.remote())
+    assert crew.fill(left, coming, TWO, group) == coming.starting == {}  # there is no node for it
     another = cluster.add_node(num_cpus=1)
-    until(lambda: crew.fill(left, coming, TWO, group) or coming)
+    until(lambda: crew.fill(left, coming, TWO, group) or coming.starting)
     cluster.remove_node(another, allow_graceful=False)
     until(lambda: len(crew.placed(TWO, group)) == 1)
     cluster.add_node(num_cpus=1)  # Ray may start there what it could not start before
-    until(lambda: [place for place, actor in crew.fill(left, coming, TWO, group).items() if lives(actor)] == [gone])
+    until(
+        lambda: [place for place, (actor, _) in crew.fill(left, coming, TWO, group).items() if lives(actor)] == [gone]
+    )
     assert lives(sound)
