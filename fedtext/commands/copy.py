@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedtext.commands.parser import Parser, command_parser
 from fedtext.errors import UserError, spelled, writing
+from fedtext.runtime import durable
 
 
 def parser() -> Parser:
@@ -45,7 +46,12 @@ def main(words: Sequence[str] | None) -> int:
 
 
 def _copy(source: Path, target: Path, force: bool) -> None:
-    """Copy a file as it is.
+    """Copy a file as it is. If that fails, what was at ``target`` is there unchanged.
+
+    Args:
+        source: The file.
+        target: The new file.
+        force: Whether to overwrite ``target``.
 
     Raises:
         UserError: ``target`` exists and ``force`` is not set, is the same file, or cannot be written.
@@ -54,11 +60,29 @@ def _copy(source: Path, target: Path, force: bool) -> None:
         raise UserError(f"{target} is that experiment itself: choose another name")
     with writing(target, "cp"):
         try:
-            with open(target, "wb" if force else "xb") as stream:
-                stream.write(source.read_bytes())
+            (_overwrite if force else _create)(target, source.read_bytes())
         except FileExistsError as error:
             raise UserError(f"{target} exists: choose another name, or overwrite it with --force") from error
         except FileNotFoundError as error:
             if target.parent.is_dir():
                 raise
             raise UserError(f"there is no folder {target.parent}: make it first (mkdir -p)") from error
+
+
+def _create(target: Path, content: bytes) -> None:
+    """Create a file. None is left if it cannot be written."""
+    target.open("xb").close()  # from here on no other command creates it
+    try:
+        durable.write(target, content)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def _overwrite(target: Path, content: bytes) -> None:
+    """Write a file that may be there. It is left unchanged if it cannot be written."""
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)  # such as /dev/stdout, whose place no file can take
+        return
+    file = target.resolve()  # a link stays one
+    durable.write(file, content, file.stat().st_mode & 0o777 if file.exists() else 0o666)

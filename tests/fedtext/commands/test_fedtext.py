@@ -1,6 +1,7 @@
 """The command ``fedtext``: its list of commands, their help, and copies of experiments."""
 
 import contextlib
+import errno
 import io
 import os
 import re
@@ -136,6 +137,42 @@ def test_a_copy_has_every_byte_and_overwrites_nothing(tmp_path: Path, monkeypatc
     for target, sentence in (("my.yaml", "is that experiment itself"), ("none/my.yaml", "there is no folder none")):
         with pytest.raises(UserError, match=sentence):
             copy.main(["my.yaml", target, "--force"])
+
+
+def test_a_copy_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("precious\n")
+    Path("mine.yaml").chmod(0o600)
+    Path("link.yaml").symlink_to("mine.yaml")
+
+    def full(*asked: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        names = "mine.yaml", "link.yaml", "new.yaml"
+        for words in nonempty([["new.yaml"], *([name, "--force"] for name in names)]):
+            status, _, err = said("cp", "demo.yaml", *words)
+            assert (status, err.count("\n")) == (2, 1)
+            assert f"cp: {words[0]} cannot be written (No space left on device): free space on that disk" in err
+    assert sorted(os.listdir()) == ["link.yaml", "mine.yaml"]
+    assert Path("mine.yaml").read_text() == "precious\n"
+    assert said("cp", "demo.yaml", "link.yaml", "--force")[0] == 0
+    assert Path("link.yaml").is_symlink()
+    assert Path("mine.yaml").read_bytes() == (ROOT / "tune_spaces" / "demo.yaml").read_bytes()
+    assert Path("mine.yaml").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_copy_goes_through_what_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert copy.main(["demo.yaml", str(pipe), "--force"]) == 0
+        assert os.read(reader, 1 << 16) == (ROOT / "tune_spaces" / "demo.yaml").read_bytes()
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
 
 
 def test_a_copy_says_which_plug_ins_it_needs_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
