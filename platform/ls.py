@@ -9,7 +9,7 @@ from platform._words import guarded  # type: ignore[import-not-found]
 from fedtext.commands import Parser
 from fedtext.commands.parser import command_parser
 from fedtext.errors import UserError, spelled
-from fedtext.runtime.remote import Remote, is_uri
+from fedtext.runtime.remote import Remote, is_uri, local_path
 
 DESCRIPTION = """\
 The experiments that come with fedtext, a line each, and the runs in runs/, the latest first: experiment, methods,
@@ -44,9 +44,10 @@ def run_names() -> list[str]:
 
 
 def _local(given: str, what: str) -> Path:
-    """Return the path of a folder that is given as a path or by ``file://``. Raises UserError for another URI."""
+    """Return the path of a folder that is given as a path or by ``file://``. Raises UserError for another URI, and for
+    none."""
     if not is_uri(given):
-        return Path(given)
+        return local_path(given, what)
     remote = Remote(given, what)
     if remote.local is None:
         raise UserError(
@@ -67,10 +68,10 @@ def main(words: Sequence[str] | None) -> int:
     from sweeps import listing, listing_table
     from sweeps.places import PLAN, STORAGE, home
 
-    storage = _local(arguments.storage, "--storage") if arguments.storage else home() / STORAGE
+    storage = home() / STORAGE if arguments.storage is None else _local(arguments.storage, "--storage")
     if arguments.storage and not storage.is_dir():
         raise UserError(f"--storage: there is no folder {storage}")
-    if arguments.run:
+    if arguments.run is not None:
         _local(arguments.run, "ls")
         folder = Path(arguments.run) if (Path(arguments.run) / PLAN).is_file() else storage / arguments.run
         found, shipped = [listing.run(folder)], []

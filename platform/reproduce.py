@@ -54,7 +54,7 @@ def parser() -> Parser:
     )
     made.add_argument("--rows", nargs="+", default=(), metavar="NAME", help="only these rows; * stands for anything")
     made.add_argument("--set", nargs="+", default=(), metavar="key=value", help="changes to every experiment")
-    made.add_argument("--out", type=Path, help="folder of the tables (else docs/reproductions/tables)")
+    made.add_argument("--out", metavar="FOLDER", help="folder of the tables (else docs/reproductions/tables)")
     made.add_argument(
         "--finished", action="store_true", help="run nothing: write the rows of trials that have finished"
     )
@@ -72,6 +72,7 @@ def main(words: Sequence[str] | None) -> int:
     arguments = made.parse_intermixed_args(words)
     if bool(arguments.tables) == bool(arguments.render):
         made.error("name a paper and its tables, or --render and CSV files")
+    from fedtext.runtime.remote import local_path
     from sweeps.kept import render
     from sweeps.reproduce import Asked, reproduce
 
@@ -80,6 +81,7 @@ def main(words: Sequence[str] | None) -> int:
         return 0
     names = ("paper", "tables", "scene", "seeds", "scale", "methods", "rows", "out", "data", "finished", "again")
     given = {name: getattr(arguments, name) for name in names}
+    given["out"] = None if arguments.out is None else local_path(arguments.out, "--out")
     return reproduce(Asked(**given, changes=arguments.set, cluster=place(arguments)))
 
 

@@ -18,7 +18,7 @@ def places(storage: str) -> tuple[Path, Remote | None]:
     """Return the local folder of runs for the key ``storage``, and where their copies are; None: there are none.
 
     Raises:
-        UserError: It is a URI that cannot be used.
+        UserError: It is empty, or a URI that cannot be used.
     """
     check_path(storage, "storage")
     if not is_uri(storage):

@@ -28,7 +28,7 @@ from fedtext.runtime import durable
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.folders import folder_of
-from fedtext.runtime.remote import is_uri, with_slashes
+from fedtext.runtime.remote import is_uri, local_path, with_slashes
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained
@@ -102,12 +102,7 @@ def run(
     """
     single = load(experiment, *overrides).model_copy(update={"space": {}, "baselines": (), "seeds": 1})
     gpu = device_of(device).type != "cpu"
-    if out is not None and is_uri(with_slashes(out)):
-        raise UserError(
-            f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (what "
-            f"{spelled('run')} runs is copied to the URI of its key storage)"
-        )
-    with _writable(None if out is None else Path(out).expanduser(), resume) as folder:
+    with _writable(None if out is None else _local(out), resume) as folder:
         single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
         single = with_coefficients(single, checkpoint.coefficients(folder)) if folder else single
         place = None if data is None else folder_of(data, option("data"))
@@ -125,6 +120,16 @@ def run(
         if single.save.model != "none":
             model_folder.write(result.trained, folder / model_folder.FOLDER)
     return result
+
+
+def _local(out: str | Path) -> Path:
+    """Return the folder that is given as ``out``. Raises UserError if it is empty, or a URI."""
+    if is_uri(with_slashes(out)):
+        raise UserError(
+            f"{option('out')}: {out} is a URI, and a run in one process is kept in a local folder: name one (what "
+            f"{spelled('run')} runs is copied to the URI of its key storage)"
+        )
+    return local_path(out, option("out"))
 
 
 def _ledger(federation: Federation[LocalFleet], history: Sequence[RoundRecord]) -> list[Entry]:

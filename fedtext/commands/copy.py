@@ -26,9 +26,11 @@ def main(words: Sequence[str] | None) -> int:
     """Run the command, and return its exit status.
 
     Raises:
-        UserError: There is no such experiment, or the file exists or cannot be written.
+        UserError: There is no such experiment, or the file has no name, exists or cannot be written.
     """
     arguments = parser().parse_args(words)
+    if not arguments.target:  # such as "$UNSET"
+        raise UserError("cp: '' is no file: name one")
     from fedtext.config.spaces import find, read
 
     source = find(arguments.source)

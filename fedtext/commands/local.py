@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedtext.commands.parser import Parser, Refused, add_data, add_experiment, add_keys, add_plugin, command_parser
@@ -35,7 +34,7 @@ def parser() -> Parser:
     made.add_argument("--seed", type=int, metavar="N", help="the same as seed=N")
     add_data(made)
     made.add_argument("--device", default="cpu", help="torch device (cpu, cuda)")
-    made.add_argument("--out", type=Path, metavar="FOLDER", help="keep state, records and the model, and continue")
+    made.add_argument("--out", metavar="FOLDER", help="keep state, records and the model, and continue")
     add_plugin(made)
     add_keys(made)
     for option, values in ON_RAY.items():
@@ -105,7 +104,7 @@ def _round(record: "RoundRecord", rounds: int) -> list[str]:
     return [*said, f"{pace(found['round_seconds'])} s"]
 
 
-def _interrupted(out: Path | None) -> str:
+def _interrupted(out: str | None) -> str:
     """Return how a run that was interrupted is continued, for the message."""
     if out is None:
         return "nothing was kept: --out FOLDER keeps each round, and the same command then continues the run"

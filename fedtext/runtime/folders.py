@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError, option
 from fedtext.runtime.digests import SUMS, outward, verify
-from fedtext.runtime.remote import Remote, check_path, is_uri, with_slashes
+from fedtext.runtime.remote import Remote, is_uri, local_path, with_slashes
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
@@ -52,11 +52,10 @@ def folder_of(name: str | Path, what: str) -> Path:
         what: The option or variable that has it; messages begin with it.
 
     Raises:
-        UserError: It is a URI that cannot be used.
+        UserError: It is empty, or a URI that cannot be used.
     """
-    check_path(name, what)
     if not is_uri(name):
-        return Path(name).expanduser()
+        return local_path(name, what)
     remote = Remote(str(name), what)
     if remote.local is not None:
         return remote.local
@@ -75,12 +74,11 @@ def written_to(name: str | Path) -> Path:
         name: Its path.
 
     Raises:
-        UserError: It is a URI.
+        UserError: It is empty, or a URI.
     """
     if is_uri(typed := with_slashes(name)):
         raise UserError(f"{typed} is a URI, and a model is written to a local folder: name one, and copy it there")
-    check_path(name, "the folder")
-    return Path(name).expanduser()
+    return local_path(name, "the folder")
 
 
 def origin(path: Path) -> Remote | None:

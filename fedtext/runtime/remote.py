@@ -50,20 +50,40 @@ def with_slashes(name: str | Path) -> str:
 
 
 def check_path(name: str | Path, what: str) -> None:
-    """Refuse a path that is meant as a URI, which would become a folder of that name on this machine.
+    """Refuse an empty path, which would be the working folder, and one that is meant as a URI, which would become a
+    folder of that name on this machine.
 
     Args:
         name: The path, or a URI that ``is_uri``.
         what: The key or option that has it; the message begins with it.
 
     Raises:
-        UserError: It begins as a URI does, and is none.
+        UserError: It is empty, or begins as a URI does, and is none.
     """
+    if not str(name):  # such as "$UNSET"
+        raise UserError(f"{what}: '' is no folder: name one")
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", str(name))
     if found and not is_uri(name):
         scheme = found[1].lower()
         why = f"write {scheme}://" if scheme in SCHEMES else f"{scheme}: is none of {', '.join(SCHEMES)}"
         raise UserError(f"{what}: {name} is no URI that can be used: {why}, or give a path")
+
+
+def local_path(name: str | Path, what: str) -> Path:
+    """Return the path on this machine that is given, of which ``~`` is a home folder.
+
+    Args:
+        name: The path.
+        what: The key or option that has it; the message begins with it.
+
+    Raises:
+        UserError: It is none (``check_path``), or there is no such home folder.
+    """
+    check_path(name, what)
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise UserError(f"{what}: {name} begins with a home folder that there is not: give the whole path") from error
 
 
 class Remote:

@@ -203,6 +203,9 @@ def test_the_command_prints_tables_and_json(
     assert len(content["experiments"]) > 5
     with pytest.raises(UserError, match=r"there is no run in .*nobody"):
         platform.ls.main(["nobody"])
+    for words, what in nonempty(((["--storage", ""], "--storage"), ([""], "ls"))):
+        with pytest.raises(UserError, match=f"^{what}: '' is no folder: name one$"):
+            platform.ls.main(words)
     with pytest.raises(UserError, match="--storage: there is no folder"):
         platform.ls.main(["--storage", "/nowhere"])
 

@@ -180,6 +180,11 @@ def test_another_csv_is_refused(text: str, tmp_path: Path) -> None:
         main(["--render", str(tmp_path / "none.csv")])
 
 
+def test_a_folder_without_a_name_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^--out: '' is no folder: name one$"):
+        main(["kteps", "2", "--out", ""])
+
+
 @pytest.mark.parametrize("words", [[], ["kteps"], ["kteps", "2", "--render", "a.csv"]])
 def test_tables_or_files_are_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:

@@ -139,6 +139,12 @@ def test_a_copy_has_every_byte_and_overwrites_nothing(tmp_path: Path, monkeypatc
             copy.main(["my.yaml", target, "--force"])
 
 
+def test_a_copy_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said("cp", "demo.yaml", "") == (2, "", "error: cp: '' is no file: name one\n")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_copy_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("precious\n")

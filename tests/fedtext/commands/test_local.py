@@ -72,6 +72,16 @@ def test_a_run_that_is_refused_leaves_no_folder_but_one_that_was_there(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["kept", "notes.txt", "used"]
 
 
+def test_a_folder_of_an_unset_variable_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for option in nonempty(("--out", "--data")):
+        assert main([*SMALL, option, ""]) == 2
+        assert capsys.readouterr().err == f"error: {option}: '' is no folder: name one\n"
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_ledger_is_printed_before_runs_that_share_everything_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for method in nonempty(("pooled", "local_only")):
         before, _ = printed(capsys, f"method={method}")

@@ -10,10 +10,11 @@ import boto3
 import pyarrow.fs
 import pytest
 
+import fedtext
 from fedtext.api.model import Model
 from fedtext.errors import UserError
 from fedtext.runtime import remote
-from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored
+from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored, written_to
 from fedtext.runtime.remote import Remote, is_uri
 from sweeps.names import places
 from tests.loops import nonempty
@@ -125,6 +126,23 @@ def test_what_is_meant_as_a_uri_is_no_folder_of_that_name(name: str, why: str) -
             asked(name, "storage")
     for path in nonempty(["a:/b", "runs/s3:/x", "/s3://x", "s3:x", "a b:/c"]):
         assert folder_of(path, "storage") == Path(path)
+
+
+def test_a_folder_without_a_name_is_not_the_working_folder() -> None:
+    asked = {
+        "storage": places,
+        "--data": lambda name: folder_of(name, "--data"),
+        "the folder": written_to,
+        "out": lambda name: fedtext.run("demo.yaml", out=name),
+    }
+    for what, use in nonempty(asked.items()):
+        with pytest.raises(UserError, match=f"^{what}: '' is no folder: name one$"):
+            use("")
+
+
+def test_the_home_folder_of_nobody_is_one_sentence() -> None:
+    with pytest.raises(UserError, match=r"^--data: ~no-such-user/x begins with a home folder that there is not"):
+        folder_of("~no-such-user/x", "--data")
 
 
 def test_a_uri_without_a_bucket_is_refused() -> None:
