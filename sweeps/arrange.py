@@ -140,8 +140,7 @@ def arranged(
     chosen = partial(choose_engine, gpu=gpu, problem=problem, begun=begun)
     cases = [replace(case, experiment=chosen(case.experiment)) for case in cases]
     _same_data(folder, cases, corpora)
-    ended = {} if folder.longer(experiment) else folder.ended()
-    left = _together(experiment, len(cases) - len(ended))
+    left = _together(experiment, len(cases) - len(folder.done(experiment)))
     placed = partial(_plans, experiment, corpora=corpora, nodes=nodes, left=left)
     cases = _tried(chosen(experiment), cases, folder, lambda case: placed([case]))
     plans = placed(cases)

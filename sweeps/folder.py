@@ -257,6 +257,12 @@ class RunFolder(Begun):
         """Return the status of the cases that have ended, except for failed ones, which run again."""
         return {case: one.status for case, one in self.statuses().items() if one.status != "failed"}
 
+    def done(self, experiment: Experiment) -> dict[str, Any]:
+        """Return the status of the cases that have ended, except for those that train on in a run that goes on with
+        the rounds of ``experiment``."""
+        goes_on = "finished" if self.longer(experiment) else None
+        return {case: status for case, status in self.ended().items() if status != goes_on}
+
     def statuses(self) -> dict[str, Outcome]:
         """Return how each case ended, without its records. Cases that have not ended are left out."""
         found = {file.parent.name: stored(file, Ended) for file in self.path.glob(f"*/{OUTCOME}")}

@@ -20,6 +20,7 @@ from fedtext.runtime.devices import no_cuda
 from fedtext.state.checkpoint import glance, recorded
 from sweeps import cost
 from sweeps.arrange import arranged, with_corpora
+from sweeps.extension import check_longer
 from sweeps.job import Job, key
 from sweeps.places import home
 from sweeps.population import evolved
@@ -48,6 +49,8 @@ def plan(request: Request) -> list[str]:
     data = folder.data(request.data)
     searched = begun_search(found.content, experiment, found.source, data, folder)
     cases = make_cases(found.content, experiment, found.source, searched.search.points if searched else ())
+    if folder.longer(experiment):
+        check_longer(cases, folder.path.name, experiment.training.rounds)
     if experiment.tune.scheduler == "pbt":
         cases = evolved(cases, folder, experiment, found.content, found.source)
     store = mlflow_store.resolve(experiment.tracking.uri, home())
@@ -102,7 +105,7 @@ def _nodes(place: Cluster) -> Sequence[Node]:
 
 def _list(job: Job) -> Iterator[str]:
     """Yield the cases with their cost, or the status of those that have ended, and the cost of all."""
-    ended = job.folder.ended()
+    ended = job.folder.done(job.experiment)
     costs = {}
     for case in job.cases:
         if case.id not in ended:

@@ -91,6 +91,27 @@ def test_what_has_ended_takes_no_share_of_the_plan(home: Path, capsys: pytest.Ca
     assert "one trial at a time, with 4 client actors of 1 CPU and 1 GPU: 4 of 16 CPUs and 4 of 8 GPUs" in out
 
 
+def test_the_plan_of_a_run_that_goes_on_with_more_rounds(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from fedtext.config.files import load
+
+    content, experiment = load(str(write(home, space={}, baselines=[])), [], {})
+    folder = RunFolder.new(home / "runs", "more", "kteps", "run")
+    folder.create(content, experiment, "run")
+    folder.record("00-kteps", Outcome("finished", tuple(rows(3))))
+    assert platform.run.main(["--resume", "more", *ASSUMED]) == 0
+    assert "    00-kteps  (finished before)\n" in capsys.readouterr().out
+    assert platform.run.main(["--resume", "more", "training.rounds=5", *ASSUMED]) == 0
+    out = capsys.readouterr().out
+    assert "    00-kteps  5 rounds  4 clients" in out, "of its rounds there is no checkpoint here"
+    assert "  in all 5 rounds, " in out
+    assert folder.ended() == {"00-kteps": "finished"}, "nothing is written"
+    whole = {"training": EXPERIMENT["training"] | {"rounds": 3}}
+    content, experiment = load(str(write(home, space={"chosen": {"grid": {"this": whole}}}, baselines=[])), [], {})
+    RunFolder.new(home / "runs", "fixed", "kteps", "sweep").create(content, experiment, "sweep")
+    with pytest.raises(UserError, match="fixed cannot have more rounds: its trial 00-kteps has a number of its own"):
+        platform.sweep.main(["--resume", "fixed", "training.rounds=5", *ASSUMED])
+
+
 def test_the_plan_of_this_machine_starts_and_writes_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     began = ray.is_initialized()
     words = [str(write(home)), "--dry-run", "--num-cpus", "3", "resources.gpus_per_actor=0"]
