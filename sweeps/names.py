@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from fedtext.errors import UserError, option, spelled
-from fedtext.runtime.remote import Remote, check_path, is_uri
+from fedtext.runtime.remote import Remote, is_uri, local_path
 from fedtext.state.copy import Copy
 from sweeps.lock import locked
 from sweeps.places import PLAN, STORAGE, home
@@ -20,9 +20,8 @@ def places(storage: str) -> tuple[Path, Remote | None]:
     Raises:
         UserError: It is empty, or a URI that cannot be used.
     """
-    check_path(storage, "storage")
     if not is_uri(storage):
-        return home() / storage, None
+        return home() / local_path(storage, "storage"), None
     remote = Remote(storage, "storage")
     return (remote.local, None) if remote.local else (home() / STORAGE, remote)
 

@@ -63,6 +63,15 @@ def test_a_run_at_the_uri_of_a_local_folder_is_that_of_its_path(tmp_path: Path) 
     assert names.places(f"file://{tmp_path}/a%20b") == (tmp_path / "a b", None)
 
 
+def test_a_storage_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path / "results"))
+    assert names.places("~/runs") == (tmp_path / "me" / "runs", None)
+    assert names.places("a~b") == (tmp_path / "results" / "a~b", None)
+    with pytest.raises(UserError, match=r"^storage: ~no-such-user/x begins with a home folder that there is not"):
+        names.places("~no-such-user/x")
+
+
 def test_a_folder_of_a_run_without_ray_is_named_as_such(tmp_path: Path) -> None:
     folder, storage = tmp_path / "first", tmp_path / "runs"
     (folder / "round-000001").mkdir(parents=True)
