@@ -18,12 +18,12 @@ from fedtext.config.files import Content, keep_plugins, resolved
 from fedtext.errors import OwnershipLostError, UserError, option, spelled, writing
 from fedtext.runtime import durable
 from fedtext.runtime.folders import stored as named
+from fedtext.runtime.lock import lock
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
 from fedtext.state.seal import check_key, state_key
 from sweeps import names
 from sweeps.begun import Begun
-from sweeps.lock import lock
 from sweeps.places import LOSSES, OUTCOME, PLAN, RESOLVED
 from sweeps.stored import About, stored
 from sweeps.stored import Outcome as Ended

@@ -13,8 +13,8 @@ import yaml
 
 from fedtext.errors import UserError, spelled
 from fedtext.metrics import smaller_is_better
+from fedtext.runtime.lock import is_locked
 from fedtext.state.checkpoint import glance
-from sweeps.lock import is_locked
 from sweeps.places import OUTCOME, PLAN, RESOLVED
 from sweeps.points import unsuggested
 from sweeps.stored import About, Outcome, Plan, glimpsed

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from fedtext.errors import UserError, option, spelled
+from fedtext.runtime.lock import locked
 from fedtext.runtime.remote import Remote, is_uri, local_path
 from fedtext.state.copy import Copy
-from sweeps.lock import locked
 from sweeps.places import PLAN, STORAGE, home
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"  # as of the experiment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from actors.job import job_ships_code
 
-PLAN, OUTCOME, RESOLVED, LOCK = "plan.json", "outcome.json", "experiment.yaml", ".lock"
+PLAN, OUTCOME, RESOLVED = "plan.json", "outcome.json", "experiment.yaml"
 LOSSES = "losses.json"
 STORAGE = "runs"  # the default of the experiment's key ``storage``
 

@@ -28,6 +28,7 @@ from fedtext.runtime import durable
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.folders import folder_of
+from fedtext.runtime.lock import locked
 from fedtext.runtime.remote import is_uri, local_path, with_slashes
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
@@ -108,17 +109,17 @@ def run(
         place = None if data is None else folder_of(data, option("data"))
         corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
         federation = _started(single, corpus, device, folder)
-    for record in federation.run():
+        for record in federation.run():
+            if folder:
+                write_files(record, folder)
+            if on_round:
+                on_round(record)
+        history = tuple(checkpoint.history(folder) if folder else federation.history)
+        result = Result(single, history, _ledger(federation, history), trained(federation, corpus))
         if folder:
-            write_files(record, folder)
-        if on_round:
-            on_round(record)
-    history = tuple(checkpoint.history(folder) if folder else federation.history)
-    result = Result(single, history, _ledger(federation, history), trained(federation, corpus))
-    if folder:
-        result.write_records(folder)
-        if single.save.model != "none":
-            model_folder.write(result.trained, folder / model_folder.FOLDER)
+            result.write_records(folder)
+            if single.save.model != "none":
+                model_folder.write(result.trained, folder / model_folder.FOLDER)
     return result
 
 
@@ -141,16 +142,38 @@ def _ledger(federation: Federation[LocalFleet], history: Sequence[RoundRecord]) 
 
 @contextlib.contextmanager
 def _writable(folder: Path | None, resume: bool) -> Iterator[Path | None]:
-    """Make the folder of a run, and check that its files can be written. If the block fails it is
-    removed, unless there was one, or something is in it.
+    """Make the folder of a run, check that its files can be written, and keep other commands out of it in this block.
+    If the block fails it is removed, unless there was one, or something is in it.
 
     Raises:
-        UserError: They cannot, or the folder has a run that is not to be continued.
+        UserError: They cannot, another command works on the folder, or it has a run that is not to be continued.
     """
     if folder is None:
         yield None
         return
     there = folder.exists()
+    try:
+        with contextlib.ExitStack() as block:
+            with writing(folder, option("out")):
+                folder.mkdir(parents=True, exist_ok=True)
+                tempfile.TemporaryFile(dir=folder).close()
+                ours = block.enter_context(locked(folder, remove=True))
+            if not ours:
+                raise UserError(
+                    f"{option('out')}: {folder} is being worked on by another command: wait for it, or name another "
+                    "folder"
+                )
+            _check_free(folder, resume)
+            yield folder
+    except BaseException:
+        if not there:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def _check_free(folder: Path, resume: bool) -> None:
+    """Raise UserError if a folder has a run that is not to be continued, or files that a run would replace."""
     begun = any(folder.glob("round-*"))
     if begun and not resume:
         raise UserError(
@@ -159,16 +182,6 @@ def _writable(folder: Path | None, resume: bool) -> Iterator[Path | None]:
     if not begun and (folder / RECORDS).exists() and not (folder / EXPERIMENT).exists():
         raise UserError(f"{option('out')}: {folder} has a {RECORDS}, which a run would replace: name another folder")
     model_folder.check_place(folder / model_folder.FOLDER)
-    with writing(folder, option("out")):
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    try:
-        yield folder
-    except BaseException:
-        if not there:
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        raise
 
 
 def _engine_in(folder: Path) -> Engine | None:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from fedtext.errors import UserError
+from fedtext.runtime import lock
+from fedtext.runtime.lock import is_locked
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
-from sweeps import lock, names
+from sweeps import names
 from sweeps.folder import RunFolder
-from sweeps.lock import is_locked
 from tests.stores import Store, object_store
 
 

@@ -13,6 +13,8 @@ import pytest
 import fedtext
 from fedtext.__main__ import main
 from fedtext.methods import METHODS
+from fedtext.records import RoundRecord
+from fedtext.runtime import lock
 from tests.checkpoints import SCRATCH
 from tests.loops import nonempty
 
@@ -271,6 +273,23 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_read(tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(fedtext.UserError, match=r"^out: .*/file cannot be written"):
         fedtext.run("kteps.yaml", data=tmp_path / "nowhere", out=tmp_path / "file")
+
+
+def test_one_run_at_a_time_works_on_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "PATIENCE_S", 0.0)
+    experiment, refused = SMALL | {"method": "fedavg"}, []
+
+    def run_too(record: RoundRecord) -> None:
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(fedtext.UserError, match=r"^out: .*mine is being worked on by another command: wait for it"):
+            fedtext.run(experiment, out=tmp_path / "mine", resume=True)
+        assert sorted(tmp_path.rglob("*")) == before
+        refused.append(record.round)
+
+    fedtext.run(experiment, out=tmp_path / "mine", on_round=run_too)
+    assert refused == [1, 2]
+    assert not list(tmp_path.rglob(".lock"))
+    assert len(fedtext.run(experiment, out=tmp_path / "mine", resume=True).history) == 2
 
 
 def test_an_experiment_file_in_the_folder_of_a_run_is_not_replaced(tmp_path: Path) -> None:
