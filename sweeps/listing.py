@@ -120,13 +120,17 @@ def _summary(file: Path) -> str:
 
 def runs(storage: Path) -> list[ListedRun]:
     """Return the runs in a folder, the latest first."""
-    found = [run(plan.parent) for plan in storage.glob(f"*/{PLAN}")]
-    return sorted(found, key=lambda one: (-one.changed, one.name))
+    return sorted(map(run, _folders(storage)), key=lambda one: (-one.changed, one.name))
 
 
 def names(storage: Path) -> list[str]:
     """Return the names of the runs in a folder."""
-    return sorted(plan.parent.name for plan in storage.glob(f"*/{PLAN}"))
+    return sorted(folder.name for folder in _folders(storage))
+
+
+def _folders(storage: Path) -> list[Path]:
+    """Return the folders of runs in a folder. One whose plan is no file, such as a broken link, is none."""
+    return [plan.parent for plan in storage.glob(f"*/{PLAN}") if plan.is_file()]
 
 
 def run(folder: Path) -> ListedRun:

@@ -156,6 +156,14 @@ def test_a_run_of_an_earlier_version_and_one_that_cannot_be_read_are_listed(stor
     assert (half.experiment, len(half.trials)) == ("", 2)
 
 
+def test_a_folder_whose_plan_is_no_file_keeps_no_run_from_the_list(storage: Path) -> None:
+    (storage / "odd" / "plan.json").mkdir(parents=True)
+    (storage / "gone").mkdir()
+    (storage / "gone" / "plan.json").symlink_to(storage / "nowhere.json")
+    assert sorted(run.name for run in listing.runs(storage)) == ["broken", "half", "new", "whole"]
+    assert listing.names(storage) == ["broken", "half", "new", "whole"]
+
+
 def test_experiments_have_the_first_sentence_of_their_comment() -> None:
     found = {one.name: one.summary for one in listing.experiments(ROOT / "tune_spaces")}
     assert set(found) == {file.name for file in (ROOT / "tune_spaces").glob("*.yaml")}
