@@ -26,6 +26,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
     """
 
     def command() -> int:
+        _have_streams()
         try:
             status = ended()
         except SystemExit as ended_by:  # such as --help
@@ -61,6 +62,13 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             return INTERRUPTED
 
     return command
+
+
+def _have_streams() -> None:
+    """Open the streams that this process was started without, as by a daemon: what is written to them is dropped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
 def _of_plugin(error: Exception) -> bool:

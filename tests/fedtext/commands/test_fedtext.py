@@ -222,6 +222,23 @@ def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert said("predict")[2].startswith("error: the following arguments are required: MODEL; ")
 
 
+def test_a_command_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python has no streams in a process that was started with closed ones."""
+
+    def writes(_: object) -> int:
+        print("said", file=sys.stdout)
+        print("said", file=sys.stderr)
+        return 2 if sys.stdout.isatty() or sys.stderr.isatty() else 0
+
+    for names in nonempty((["stdout"], ["stderr"], ["stdout", "stderr"])):
+        with monkeypatch.context() as closed:
+            for name in names:
+                closed.setattr(sys, name, None)
+            assert commands.guarded(writes)() == 0
+            for name in names:
+                getattr(sys, name).close()
+
+
 @pytest.mark.parametrize(
     "words",
     ["--help", "--version", "--keys", "--completion bash", "ls", "run --help", "predict --help", "corpora demo.yaml"],
