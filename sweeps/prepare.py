@@ -1,11 +1,10 @@
 """From a request to a job: everything that can be checked is checked before the first trial starts."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from actors import cluster
 from actors.coming import wait_for
@@ -14,7 +13,7 @@ from fedtext.api.disclosed import numbers
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.config.loading import Plugin, find_plugin
-from fedtext.config.overrides import override, parse_overrides
+from fedtext.config.overrides import override, parse_overrides, with_seed
 from fedtext.config.single import describes_several
 from fedtext.config.tune import Tune
 from fedtext.corpora.types import Corpus
@@ -98,10 +97,9 @@ def asked(request: Request) -> Asked:
     if request.resume is not None and isinstance(named, str) and "=" in named and not Path(named).is_file():
         overrides.insert(0, named)  # an override, not a file
         named = None
-    changes = {} if request.seed is None else {"seed": request.seed}
-    aside = False
+    overrides, aside = with_seed(overrides, request.seed), False
     if named is not None:
-        content, experiment, source = given(named, overrides, changes, request.plugins)
+        content, experiment, source = given(named, overrides, request.plugins)
         if request.command == "run":
             content, experiment, aside = _single(content, experiment)
         storage, remote = places(experiment.storage)
@@ -114,7 +112,7 @@ def asked(request: Request) -> Asked:
     elif request.resume is not None:
         folder = RunFolder.begun(home() / STORAGE, request.resume, request.command)
         source = str(folder.path / PLAN)
-        pairs, kept = parse_overrides(overrides) | changes, folder.content()
+        pairs, kept = parse_overrides(overrides), folder.content()
         _check_plugins(files.plugins_of(kept), request.plugins)
         content = files.with_plugins(override(kept, pairs), more=request.plugins)
         experiment = files.validate(content, source, overridden=pairs)
@@ -138,7 +136,6 @@ def _check_plugins(kept: Iterable[Plugin], more: Iterable[str | Path]) -> None:
 def given(
     named: Given,
     overrides: Sequence[str],
-    changes: Mapping[str, Any],
     plugins: Sequence[str | Path],
 ) -> tuple[files.Content, Experiment, str]:
     """Load and validate an experiment.
@@ -146,15 +143,14 @@ def given(
     Args:
         named: A file, a name, or a content.
         overrides: Changes, ``key=value``.
-        changes: More changes, by dotted key.
         plugins: Files or modules with parts, in addition to those that the experiment lists.
 
     Returns:
         The content of the experiment, the experiment, and its name in messages.
     """
     if isinstance(named, str | Path):
-        return *files.load(named, overrides, changes, plugins), files.find(named).name
-    pairs = parse_overrides(overrides) | dict(changes)
+        return *files.load(named, overrides, more=plugins), files.find(named).name
+    pairs = parse_overrides(overrides)
     content = files.with_plugins(override(files.content_of(named), pairs), more=plugins)
     return content, files.validate(content, overridden=pairs), "the experiment"
 

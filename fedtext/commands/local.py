@@ -56,6 +56,7 @@ def main(words: Sequence[str] | None) -> int:
     arguments = made.parse_intermixed_args(words)
     from fedtext.api.run import load, run
     from fedtext.config import files, keys
+    from fedtext.config.overrides import with_seed
     from fedtext.config.single import aside, describes_several
 
     if arguments.keys is not None:
@@ -64,7 +65,7 @@ def main(words: Sequence[str] | None) -> int:
         return 0
     if arguments.experiment is None:
         made.error("which experiment? name a file, demo.yaml for example; --keys lists its keys")
-    overrides = [*arguments.overrides, *([] if arguments.seed is None else [f"seed={arguments.seed}"])]
+    overrides = with_seed(arguments.overrides, arguments.seed)
     experiment = load(arguments.experiment, *overrides, plugins=arguments.plugin)
     if describes_several(experiment):
         print(aside(), flush=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fedtext.config.yaml_text import YAMLTextError, parse
-from fedtext.errors import UserError, place_of_overrides
+from fedtext.errors import UserError, option, place_of_overrides
 
 Content = dict[str, Any]
 
@@ -41,6 +41,18 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             raise UserError(f"{lost[0]} has no effect, since {key} after it replaces the section: put {key} first")
         pairs[key] = value
     return pairs
+
+
+def with_seed(words: Iterable[str], seed: int | None) -> list[str]:
+    """Return ``key=value`` words with the seed that the option --seed has given, if it has. Raises UserError if one of
+    them is the seed too."""
+    words = list(words)
+    if seed is None:
+        return words
+    for word in words:
+        if isinstance(word, str) and word.startswith("seed="):
+            raise UserError(f"{option('seed', str(seed))} and {word} both set the seed: leave out one of them")
+    return [*words, f"seed={seed}"]
 
 
 def override(content: Content, changes: Mapping[str, Any]) -> Content:

@@ -45,6 +45,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "an option of runs without Ray": (["run", FILE, "--device", "cpu"], "--device is for runs with --no-ray"),
     "an option of runs on Ray": (["run", FILE, "--no-ray", "--name", "a"], "--name is for runs on Ray"),
     "seed": (["run", FILE, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
+    "two seeds": (["run", FILE, "--seed", "3", "seed=4"], "--seed 3 and seed=4 both set the seed: leave out one of"),
     "no CPUs": (["run", FILE, "--num-cpus", "0"], "argument --num-cpus: '0' is no number of CPUs"),
     "slash in the name": (["run", FILE, "--name", "a/b"], "--name: 'a/b' cannot be a folder's name"),
     "a run that exists": (["run", FILE, "--name", "begun"], "the run begun exists: continue it by"),

@@ -82,6 +82,11 @@ def test_a_folder_of_an_unset_variable_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_seed_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--seed", "3", "seed=4"]) == 2
+    assert capsys.readouterr().err == "error: --seed 3 and seed=4 both set the seed: leave out one of them\n"
+
+
 def test_a_ledger_is_printed_before_runs_that_share_everything_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     for method in nonempty(("pooled", "local_only")):
         before, _ = printed(capsys, f"method={method}")
