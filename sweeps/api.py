@@ -164,7 +164,7 @@ def sweep(
     num_cpus: int | None = None,
     num_gpus: int | None = None,
 ) -> SweepResult:
-    """Run every case of an experiment's space, and its baselines, on Ray, like ``python -m platform.sweep``.
+    """Run every case of an experiment's space, and its baselines, on Ray, like ``fedtext sweep``.
 
     Trials run at the same time, as far as they fit in the cluster. They are recorded in MLflow, and their state is in
     ``runs/``. An interrupted sweep that is resumed gives the same bits.

@@ -1,10 +1,12 @@
-"""Pages of the Python interface: names with their summaries here, and their docstrings in the site (mkdocstrings)."""
+"""Pages of the Python interface: names with summaries and signatures, and docstrings in the site (mkdocstrings)."""
 
+import ast
 import inspect
+import textwrap
 from importlib import import_module
 from typing import Any
 
-from docs.generate.markdown import first_line, joined, table
+from docs.generate.markdown import joined, prose, table
 
 # Of each page its title, a sentence, and the objects on it. A module stands for all names that it lists in __all__.
 PAGES = {
@@ -34,12 +36,15 @@ PAGES = {
     ),
     "aggregations": (
         "Writing aggregations",
-        "The classes to subclass, and the set of updates that they read.",
+        "The classes to subclass, the updates that they combine, and the set of updates that they read. "
+        'The embedding table is the tensor `fedtext.layout.TABLE` (`"embedding.weight"`) of an update.',
         [
             "fedtext.aggregations.base.Aggregation",
             "fedtext.aggregations.base.SumAggregation",
             "fedtext.aggregations.base.IndividualAggregation",
+            "fedtext.aggregations.base.samples",
             "fedtext.aggregations.update_set.UpdateSet",
+            "fedtext.messages.Update",
         ],
     ),
     "corpora": (
@@ -59,12 +64,14 @@ PAGES = {
     ),
     "audits": (
         "Writing audits",
-        "The classes to subclass, and what an audit sees of a local update.",
+        "The classes to subclass, and what an audit sees of a local update. "
+        "`fedtext.messages.Update` is described in [aggregations](aggregations.md).",
         ["fedtext.audits.base"],
     ),
     "adversaries": (
         "Writing attacks",
-        "The classes to subclass: what an adversary trains on, what it sends, and what several choose together.",
+        "The classes to subclass: what an adversary trains on, what it sends, and what several choose together. "
+        "`fedtext.messages.Update` is described in [aggregations](aggregations.md).",
         ["fedtext.adversaries.base"],
     ),
     "testing": (
@@ -73,7 +80,10 @@ PAGES = {
         ["fedtext.testing"],
     ),
 }
-NOTE = "This list is written by `python -m docs`. Below it the site (`make docs`) shows each docstring."
+NOTE = (
+    "This page is written by `python -m docs`. The site (`make docs`) shows each docstring below the signatures; "
+    "`python -m pydoc NAME` shows it, too."
+)
 
 
 def pages() -> dict[str, str]:
@@ -83,8 +93,49 @@ def pages() -> dict[str, str]:
 
 def _page(title: str, about: str, places: list[str]) -> str:
     names = [name for place in places for name in _objects(place)]
-    rows = [(f"`{name}`", first_line(_found(name).__doc__)) for name in names]
-    return joined([f"# {title}", about, NOTE, table(("name", "what it is"), rows), *map(_directive, names)])
+    rows = [(f"`{name}`", prose(_summary(_found(name).__doc__))) for name in names]
+    shown = [text for name in names if (text := _signatures(_found(name)))]
+    signatures = ["## Signatures", "```python\n" + "\n\n\n".join(shown) + "\n```"]
+    made = [f"# {title}", about, NOTE, table(("name", "what it is"), rows), *signatures]
+    return joined([*made, *map(_directive, names)])
+
+
+def _signatures(found: Any) -> str:
+    """Return a function, or a class with its attributes and public methods, without bodies but for summaries."""
+    if not inspect.isroutine(found) and not inspect.isclass(found):
+        return ""
+    source = textwrap.dedent(inspect.getsource(found))
+    node = ast.parse(source).body[0]
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
+    return "\n".join(_short(node, source.splitlines()))
+
+
+def _short(node: ast.ClassDef | ast.FunctionDef, lines: list[str]) -> list[str]:
+    """Return the lines of a function or class without its body: as they are written, with a function's summary."""
+    first, indent = node.body[0], " " * (node.col_offset + 4)
+    whole = bool(lines[first.lineno - 1][: first.col_offset].strip())  # ``def name(self) -> int: ...``
+    begin = min(each.lineno for each in (node, *node.decorator_list))
+    found = lines[begin - 1 : first.lineno - (not whole)]
+    if isinstance(node, ast.FunctionDef):
+        said = _summary(ast.get_docstring(node))
+        return found if whole else [*found, f'{indent}"""{said}"""'] if said else _empty(found)
+    header = len(found)
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and (each.name == "__init__" or not each.name.startswith("_")):
+            found += [""] * (len(found) > header) + _short(each, lines)
+        elif isinstance(each, ast.Assign | ast.AnnAssign) and not ast.unparse(each).startswith("_"):
+            found += lines[each.lineno - 1 : each.end_lineno]
+    return found if len(found) > header else _empty(found)
+
+
+def _empty(head: list[str]) -> list[str]:
+    """Return a function or class that has nothing to show."""
+    return [*head[:-1], f"{head[-1]} ..."]
+
+
+def _summary(text: str | None) -> str:
+    """Return the first paragraph of a docstring in one line."""
+    return " ".join(inspect.cleandoc(text or "").partition("\n\n")[0].split())
 
 
 def _directive(name: str) -> str:

@@ -24,11 +24,6 @@ def docstring(cls: type) -> str:
     return prose(re.split(r"\n(?:Args|Attributes|Returns|Raises):\n", text)[0]).strip()
 
 
-def first_line(text: str | None) -> str:
-    """Return the summary of a docstring as Markdown."""
-    return prose(inspect.cleandoc(text or "").partition("\n")[0])
-
-
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table; cells are Markdown."""
     lines = [heads, ["---"] * len(heads), *rows]

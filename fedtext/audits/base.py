@@ -185,9 +185,12 @@ class LocalUpdate:
 
     Attributes:
         data: The client's texts.
-        received: The shared parameters that were sent to it, the table with all rows.
-        trained: All its parameters before any mechanism, on the CPU, tables in its own rows.
-        update: The update as the server decodes it from the payload.
+        received: The shared parameters that were sent to it, the table with all V rows.
+        trained: All its parameters before any mechanism, on the CPU. Tables have the rows ``data.rows_R``, those of
+            words of train first.
+        update: The update as the server decodes it from the payload. Its table has the rows ``update.rows``: with
+            ``wire.rows: own`` the first ``data.train_rows`` of ``data.rows_R``, without those that the method
+            withholds. If ``update.rows`` is None, it has all V rows.
         round: Number of the round, from 1.
         place: Index among the clients of this round that are evaluated, in the order of their ids.
         known: The attacker's knowledge.

@@ -35,8 +35,8 @@ class Split:
 
     Attributes:
         texts: N texts.
-        labels: Class indices 0..C-1, shape (N,). In a corpus for language models the number of words after <s> that
-            are given and not predicted: 0, or those of a prompt.
+        labels: Class indices 0..C-1, shape (N,). In a corpus for language models the number of words after ``<s>``
+            that are given and not predicted: 0, or those of a prompt.
         features: Numeric features of the texts, if they have some.
     """
 
