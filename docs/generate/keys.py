@@ -22,7 +22,7 @@ PAGES = {  # of each kind of part its key, its page, and a sentence
     "attack": ("adversaries.attack", "attacks", "An attack is what adversaries among the clients do."),
 }
 TOP = "top-level"  # anchor of the keys that are in no section
-NOTE = "This page is written from the schema by `python -m docs`. `python -m fedtext --keys NAME` shows the same."
+NOTE = "This page is written from the schema by `python -m docs`. `fedtext --keys NAME` shows the same."
 
 
 def experiment() -> str:

@@ -14,8 +14,7 @@ def page() -> str:
         "shown in percent, and are from 0 to 1 in MLflow and files. With validation texts, metrics marked with \\* are "
         "also computed on these, as `NAME_val`. In attacks, the better direction is that of the clients. Placeholders "
         "are in angle brackets.",
-        "This page is written from the table of metrics by `python -m docs`. `python -m fedtext --keys metrics` shows "
-        "the same.",
+        "This page is written from the table of metrics by `python -m docs`. `fedtext --keys metrics` shows the same.",
     ]
     for kind in dict.fromkeys(metric.kind for metric in METRICS):
         rows = [_row(metric) for metric in METRICS if metric.kind == kind]

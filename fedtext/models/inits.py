@@ -24,7 +24,9 @@ class FileInit(Strict):
     """
 
     name: Literal["file"] = "file"
-    path: str = Field(description="path of the file, on every node; a name alone is searched in the data folder")
+    path: str = Field(
+        description="path of the file, on the node of the command; a name alone is searched in the data folder"
+    )
     missing: Literal["random", "zero"] = Field("random", description="initial rows of words without a vector")
 
 
