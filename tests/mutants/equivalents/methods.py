@@ -33,12 +33,6 @@ EQUIVALENTS = (
     ),
     (
         "methods/fedmmd",
-        "mean = (distances_NN.detach().sum() / (2 * size * (2 * size - 1))).clamp_min(1e-12)",
-        "mean = (distances_NN.detach().sum() / (2 * size * (2 * size - 1))).clamp_min(2e-12)",
-        "some positive number, lest 0 / 0 is computed where features coincide",
-    ),
-    (
-        "methods/fedmmd",
         "kernel_NN = torch.stack([torch.exp(-distances_NN / (mean * width)) for width in WIDTHS]).sum(0)",
         "kernel_NN = torch.stack([torch.exp(-distances_NN / ((mean / width))) for width in WIDTHS]).sum(0)",
         "with each width its reciprocal is among them",
@@ -51,9 +45,9 @@ EQUIVALENTS = (
     ),
     (
         "methods/hsic",
-        "return -1 / distances_BB.detach().flatten().index_select(0, pairs).median().clamp_min(1e-12)",
-        "return -1 / distances_BB.detach().flatten().index_select(0, pairs).median().clamp_min(2e-12)",
-        "some positive number, lest 0 / 0 is computed where features coincide: any gives a kernel of exp(0) = 1",
+        "return NARROWEST * features_BF.detach().double().square().sum(1).mean() + 1e-12",
+        "return NARROWEST * features_BF.detach().double().square().sum(1).mean() + 2e-12",
+        "some positive number, lest 0 / 0 is computed where features are 0: any gives a kernel of exp(0) = 1",
     ),
     (
         "methods/hsic",
