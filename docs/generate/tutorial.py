@@ -71,7 +71,8 @@ def run(block: Block, folder: Path) -> list[str]:
         (folder / block.title).write_text(block.text)
         return []
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
-    env = {name: value for name, value in env.items() if name not in ("MLFLOW_TRACKING_URI", "FEDTEXT_DATA")}
+    unset = "MLFLOW_TRACKING_URI", "FEDTEXT_DATA", "FEDTEXT_HOME"  # a reader's files are in the folder
+    env = {name: value for name, value in env.items() if name not in unset}
     command = re.sub(r"^make sweep\b", "fedtext sweep demo.yaml", block.command)  # without the environment's set-up
     done = subprocess.run(command, shell=True, cwd=folder, env=env, text=True, stdout=-1, stderr=subprocess.STDOUT)
     if done.returncode:
