@@ -113,6 +113,11 @@ def asked(request: Request) -> Asked:
         folder = RunFolder.begun(home() / STORAGE, request.resume, request.command)
         source = str(folder.path / PLAN)
         pairs, kept = parse_overrides(overrides), folder.content()
+        if "storage" in pairs:
+            raise UserError(
+                f"{option('resume')}: {folder.path.name} goes on in its own folder, and storage has no effect: leave "
+                f"it out (a run elsewhere is named by its path: {option('resume', 'FOLDER')})"
+            )
         _check_plugins(files.plugins_of(kept), request.plugins)
         content = files.with_plugins(override(kept, pairs), more=request.plugins)
         experiment = files.validate(content, source, overridden=pairs)

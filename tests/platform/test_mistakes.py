@@ -50,6 +50,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "slash in the name": (["run", FILE, "--name", "a/b"], "--name: 'a/b' cannot be a folder's name"),
     "a run that exists": (["run", FILE, "--name", "begun"], "the run begun exists: continue it by"),
     "unknown run": (["run", "--resume", "gone"], "--resume: there is no run gone in HOME/runs; the latest there are"),
+    "another place of a run": (
+        ["run", "--resume", "begun", "storage=HOME/elsewhere"],
+        "--resume: begun goes on in its own folder, and storage has no effect: leave it out (a run elsewhere is named",
+    ),
     "another experiment": (
         ["run", FILE, "--resume", "begun", "method.lambda1=9"],
         "begun was begun otherwise (method.lambda1 0.01 -> 9.0)",
