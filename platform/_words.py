@@ -117,6 +117,20 @@ def place(words: argparse.Namespace) -> "Cluster":
 def launch(words: argparse.Namespace, command: "Command") -> int:
     """Run a job, print what it would do, or explain keys, as the options say. Returns the exit status.
 
+    Raises:
+        KeyboardInterrupt: It was interrupted; the message says so where nothing had begun.
+    """
+    try:
+        return _launched(words, command)
+    except KeyboardInterrupt as stopped:
+        if words.dry_run:
+            raise KeyboardInterrupt("nothing was started") from stopped
+        raise
+
+
+def _launched(words: argparse.Namespace, command: "Command") -> int:
+    """Do as ``launch`` says.
+
     The garbage collector is off during imports, which saves a tenth of their time, and rare afterwards. It leaves alone
     what they have made, and at the end everything, where looking through it takes a second.
     """

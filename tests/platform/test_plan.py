@@ -4,6 +4,7 @@ import platform.run
 import platform.sweep
 from collections import Counter
 from pathlib import Path
+from platform._words import RESUME, guarded
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from sweeps.folder import RunFolder
 from sweeps.plan import plan
 from sweeps.request import Cluster, Request
 from tests.commands import EXPERIMENT, Forked, write
+from tests.loops import nonempty
 from tests.planned import experiment, rows
 
 ASSUMED = ["--dry-run", "--num-cpus", "16", "--num-gpus", "8"]
@@ -172,6 +174,19 @@ def test_a_plan_trains_no_word_vectors(home: Path, tmp_path: Path, monkeypatch: 
     kept.unlink()
     planned("method=fedevocab", "space={}", "baselines=[]")
     assert len([*cache.iterdir()]) == 1, "own vocabularies depend on them"
+
+
+def test_an_interrupted_dry_run_has_nothing_to_continue(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(request: Request) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sweeps.plan.plan", interrupted)
+    monkeypatch.setattr("sweeps.prepare.prepared", interrupted)
+    for words, said in nonempty(((ASSUMED, "nothing was started"), ([], RESUME))):
+        assert guarded(lambda _, given=words: platform.sweep.main([str(write(home)), *given]), RESUME)() == 130
+        assert capsys.readouterr().err == f"interrupted; {said}\n"
 
 
 def test_a_dry_run_refuses_what_the_command_would(home: Path) -> None:
