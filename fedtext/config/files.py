@@ -210,19 +210,22 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     """Return the location of a key in the file: without the names that pydantic adds for the class of a union."""
     steps = [place for place in loc if place != "[key]"]  # of a mapping whose key is wrong
     path: list[str] = []
-    node = content
+    node, parent, tagged = content, None, False
     for step, place in enumerate(steps, 1):
-        if isinstance(node, dict) and place not in node and node.get("name") == place:
+        within = step < len(steps)
+        if isinstance(node, dict) and node.get("name") == place and (place not in node or (within and not tagged)):
+            tagged = True  # a key that is called as the class comes behind the class
             continue
-        if isinstance(node, dict) and path and place not in node and step < len(steps):  # a name left out, or a form's
+        if isinstance(node, dict) and path and place not in node and within:  # a name left out, or a form's
             continue
         if isinstance(node, list | tuple) and not isinstance(place, int):  # its places have no names
             continue
         if not isinstance(node, dict | list | tuple):  # a value has no keys: it is one of its types
             if place == node and step == len(steps) - 1:  # or a name alone, whose class has keys that are missing
-                path += map(str, steps[step - 1 :])
+                path += map(str, steps[step - 1 if isinstance(parent, list | tuple) else step :])
             continue
         path.append(str(place))
+        parent, tagged = node, False
         if isinstance(node, dict):
             node = node.get(place)
         elif isinstance(node, list | tuple) and place < len(node):

@@ -196,6 +196,13 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
             "command line: the value of uplink, '{a: 1, a: 2}': the key a is given a second time",
         ),
         (["server.noise.multiplier=1"], "command line: server.noise: a client's part"),
+        (["corpus=table"], "command line: the key corpus.path is missing"),
+        (["corpus=table", "corpus.path=x", "corpus.table.path=y"], "line: there is no key corpus.table; did you mean"),
+        (
+            ["server.noise.mechanism=bisr", "server.noise.multiplier=1"],
+            "the key server.noise.mechanism.bands is missing",
+        ),
+        (["audits=[word_relations]"], "command line: the key audits.0.word_relations.words is missing"),
         (["corpus.vocabulary={private: triehhh}"], "line: corpus.vocabulary.private cannot be 'triehhh'; did you mean"),
         (["corpus.vocabulary={size: 9}"], "command line: the key corpus.vocabulary.private is missing"),
         (["corpus.vocabulary={private: triehh, sise: 9}"], "no key corpus.vocabulary.sise; did you mean size?"),
