@@ -14,7 +14,45 @@ from pydantic import (
     Tag,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import core_schema
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+
+def _no_integer(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticKnownError("int_type")
+    return value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticKnownError("float_type")
+    return value
+
+
+_NUMBERS: dict[str, Callable[[Any], Any]] = {"int": _no_integer, "float": _no_number}
+_INNER = ("schema", "fields", "choices", "items_schema", "keys_schema", "values_schema")  # schemas within a schema
+
+
+def _true_numbers(schema: Any, source: Any) -> Any:
+    """Return a schema of pydantic's with numbers that refuse bool, which Python counts among the integers.
+
+    Args:
+        schema: The schema, or a list or dict of schemas.
+        source: The class that it is of. Other classes in it have been changed with their own schemas.
+    """
+    if isinstance(schema, list):
+        return [_true_numbers(one, source) for one in schema]
+    if isinstance(schema, tuple):  # of a union: a schema and its name in messages
+        return (_true_numbers(schema[0], source), *schema[1:])
+    if not isinstance(schema, dict) or (schema.get("type") == "model" and schema["cls"] is not source):
+        return schema
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind in _NUMBERS:
+        return core_schema.no_info_before_validator_function(_NUMBERS[kind], schema)
+    if kind == "function-before" and schema["function"]["function"] in _NUMBERS.values():
+        return schema
+    inner = _INNER if isinstance(kind, str) else tuple(schema)  # without a type: schemas by their names
+    return {key: _true_numbers(value, source) if key in inner else value for key, value in schema.items()}
 
 
 class Strict(BaseModel):
@@ -26,6 +64,12 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, serialize_by_alias=True
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Refuse true and false (in YAML also yes, no, on and off) where a number is declared."""
+        found: CoreSchema = _true_numbers(handler(source), source)
+        return found
 
 
 Part = TypeVar("Part", bound=Strict)

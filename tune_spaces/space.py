@@ -53,12 +53,16 @@ def check_dimension(key: str, spec: dict[str, Any]) -> None:
         return
     if not isinstance(values, list) or not values:
         raise UserError(f"space.{key}.{form} needs a list of values, not {values!r}")
-    if numbers and (len(values) != numbers or not all(isinstance(value, int | float) for value in values)):
+    if numbers and (len(values) != numbers or not all(map(_is_number, values))):
         raise UserError(f"space.{key}.{form} needs {numbers} numbers, not {values!r}")
     if form == "randint" and not all(float(value).is_integer() for value in values):
         raise UserError(f"space.{key}.{form} needs whole numbers, not {values!r}")
     if form == "quniform" and values[2] <= 0:
         raise UserError(f"space.{key}.{form} needs a step above 0, not {values[2]}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_settings(name: str, form: str, settings: Mapping[Any, Any]) -> None:

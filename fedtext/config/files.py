@@ -216,7 +216,8 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
         if isinstance(node, dict) and node.get("name") == place and (place not in node or (within and not tagged)):
             tagged = True  # a key that is called as the class comes behind the class
             continue
-        if isinstance(node, dict) and path and place not in node and within:  # a name left out, or a form's
+        form = within or "[" in str(place)  # such as function-before[...]: a key of ours has no brackets
+        if isinstance(node, dict) and path and place not in node and form:  # a name left out, or a form's
             continue
         if isinstance(node, list | tuple) and not isinstance(place, int):  # its places have no names
             continue

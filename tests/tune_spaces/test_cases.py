@@ -97,6 +97,8 @@ def test_a_name_stands_for_several_keys_in_a_grid_and_in_a_choice() -> None:
     [
         ({"method.lambda1": {"gird": [1]}}, "write one of grid, choice"),
         ({"method.lambda1": {"uniform": [1]}}, "needs 2 numbers"),
+        ({"method.lambda1": {"uniform": [False, 1]}}, r"needs 2 numbers, not \[False, 1\]"),
+        ({"method.lambda1": {"grid": [0.5, True]}}, "method.lambda1: should be a valid number, but here it is True"),
         ({"method.lambda1": {"grid": 1}}, "needs a list"),
         ({"method.lambda1": {"loguniform": [-1, 1]}}, "space.method.lambda1.loguniform"),
         ({"method.lamda1": {"grid": [1]}}, "there is no key method.lamda1; did you mean lambda1"),

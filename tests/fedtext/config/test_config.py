@@ -202,6 +202,7 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
             ["server.noise.mechanism=bisr", "server.noise.multiplier=1"],
             "the key server.noise.mechanism.bands is missing",
         ),
+        (["training.stack={a: 1}"], "training.stack: should be a valid integer or 'auto', but here it is {'a': 1}"),
         (["audits=[word_relations]"], "command line: the key audits.0.word_relations.words is missing"),
         (["corpus.vocabulary={private: triehhh}"], "line: corpus.vocabulary.private cannot be 'triehhh'; did you mean"),
         (["corpus.vocabulary={size: 9}"], "command line: the key corpus.vocabulary.private is missing"),
