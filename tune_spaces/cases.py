@@ -149,10 +149,16 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
         content = _of_largest_rank(content, experiment)
     else:
         content = _fitting(content, experiment, experiment.model_copy(update={"method": method}))
+    if not method.shares:
+        content = {key: value for key, value in content.items() if key != "uplink"}
+        content = _without(content, "server", "optimizer", "noise")
     if method.pooled or not method.shares:  # no updates
         content = {key: value for key, value in content.items() if key != "adversaries"}
-        content = _without(content, "server", "aggregation", "buffer", "secure_aggregation")
+        content = _without(content, "server", "aggregation", "buffer", "secure_aggregation", "weights")
+        content = _without(content, "wire", "shuffle")
         content = _without(content, "privacy", "canaries")
+    if not experiment.model_copy(update={"method": method}).shares_table:
+        content = _without(content, "server", "absent_rows")
     if type(method).private is not Method.private:  # no complete model could be selected
         content = _without(content, "evaluation", "select")
     told = method.model_dump(exclude={"name"}, exclude_defaults=True)

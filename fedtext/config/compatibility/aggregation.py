@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.config.server import MethodsOwn
+from fedtext.config.server import MethodsOwn, ServerSGD
 from fedtext.methods.base import Method
 
 if TYPE_CHECKING:
@@ -20,8 +20,23 @@ def nothing_combined(e: "Settings") -> Iterator[str]:
     )
 
 
+def nothing_sent(e: "Settings") -> Iterator[str]:
+    """Check that keys on updates and on their sum are not given where there are none."""
+    if not (why := silent(e)):
+        return
+    method = f"method {e.method.name} {why}"
+    if e.uplink and not e.method.pooled:  # compatibility/methods.py has pooled methods
+        yield f"uplink: {method}, so that {e.uplink[0].name} has nothing to change: leave it out (uplink=[])"
+    if e.server.optimizer != ServerSGD() and not e.method.pooled:
+        yield f"server.optimizer: {method}, so that {e.server.optimizer.name} has no step to make: leave it out"
+    if e.server.weights != "samples":
+        yield f"server.weights: {method}, so that there is nothing to weigh: leave it out"
+
+
 def about_the_mean(e: "Settings") -> Iterator[str]:
     """Check that ``server.weights`` and ``server.absent_rows`` have an effect on the aggregation."""
+    if silent(e):
+        return
     reads = {"weights": ("samples", e.aggregation.weighted), "absent_rows": ("unchanged", e.aggregation.sums)}
     for key, (default, read) in reads.items():
         value = getattr(e.server, key)
@@ -52,4 +67,4 @@ def told(e: "Settings") -> str:
     return f"the {e.aggregation.name} of method {e.method.name}" if asked else f"aggregation {e.aggregation.name}"
 
 
-RULES = (nothing_combined, about_the_mean, replaced)
+RULES = (nothing_sent, nothing_combined, about_the_mean, replaced)

@@ -30,6 +30,9 @@ def server_noise(e: "Settings") -> Iterator[str]:
     if not e.server.noise:
         return
     by_clients = isinstance(e.server.noise.mechanism, Distributed)
+    if not method.shares:
+        yield f"server.noise: method {method.name} sends no updates that noise could protect: leave it out"
+        return
     if method.pooled:
         yield (
             f"server.noise: method {method.name} has all data in one place, where no noise protects them: leave it out"
@@ -181,7 +184,12 @@ def rows(e: "Settings") -> Iterator[str]:
             "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "
             "whole vocabulary: leave rows at auto"
         )
-    if e.server.absent_rows == "holders_only" and not e.own_rows:
+    if e.server.absent_rows == "holders_only" and not e.shares_table:
+        yield (
+            f"server.absent_rows: holders_only is about rows of a shared embedding, and method {e.method.name} shares "
+            "none: leave it out"
+        )
+    elif e.server.absent_rows == "holders_only" and not e.own_rows:
         yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
 
 

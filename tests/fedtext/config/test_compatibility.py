@@ -227,6 +227,17 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"wire": {"rows": "all"}, "server": {"absent_rows": "holders_only"}},
         "holders_only needs wire.rows: own",
     ),
+    (
+        privacy.rows,
+        "fedevocab",
+        {"server": {"absent_rows": "holders_only"}},
+        "holders_only is about rows of a shared embedding, and method fedevocab shares none: leave it out",
+    ),
+    (privacy.server_noise, "local_only", {"server": {"noise": {"multiplier": 1.0}}}, "no updates that noise could"),
+    (aggregation.nothing_sent, "local_only", {"uplink": [GAUSSIAN]}, "gaussian has nothing to change: leave it out"),
+    (aggregation.nothing_sent, "local_only", {"server": {"optimizer": "adam"}}, "adam has no step to make: leave it"),
+    (aggregation.nothing_sent, "local_only", {"server": {"weights": "uniform"}}, "there is nothing to weigh: leave"),
+    (aggregation.nothing_sent, "pooled", {"server": {"weights": "uniform"}}, "there is nothing to weigh: leave it out"),
     (aggregation.nothing_combined, "local_only", {"server": {"aggregation": "median"}}, "so that median has nothing"),
     (aggregation.about_the_mean, "fedatt", {"server": {"weights": "uniform"}}, "uniform is for means of updates"),
     (

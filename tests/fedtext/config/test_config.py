@@ -295,7 +295,9 @@ def test_ways_of_fine_tuning_that_differ_little_have_metrics_of_their_own() -> N
 def test_the_resolved_file_reads_back_to_the_same_experiment(method: str, seed: int, lr: float, noisy: bool) -> None:
     changes: dict[str, Any] = {
         "seed": seed,
-        "uplink": [{"clip": {"norm": lr}}, "gaussian"] if noisy and not METHODS[method].pooled else [],
+        "uplink": [{"clip": {"norm": lr}}, "gaussian"]
+        if noisy and METHODS[method].shares and not METHODS[method].pooled
+        else [],
     }
     experiment = tiny.experiment(method, training={"optimizer": {"lr": lr}}, **changes)
     assert files.validate(yaml.safe_load(files.resolved(experiment))) == experiment

@@ -209,7 +209,6 @@ def test_steps_that_may_not_fail_compose_to_their_sum() -> None:
     [
         ("pooled", {}, "pooled", "no guarantee: all texts lie in one place"),
         ("local_only", {}, "local_only", "no guarantee is needed for updates: none is sent"),
-        ("local_only", {"uplink": pair(1.0)}, "local_only", "no guarantee is needed for updates: none is sent"),
         ("fedavg", {}, "uplink", "no guarantee: updates are sent as they are"),
         ("fedavg", {"uplink": ["clip"]}, "uplink", "no guarantee: no mechanism of the uplink states one"),
         ("fedavg", {"uplink": ["gaussian"]}, "gaussian", "no guarantee: no clip before it bounds an update"),

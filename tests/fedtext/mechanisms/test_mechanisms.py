@@ -169,7 +169,7 @@ def test_what_randomised_response_guarantees_is_said() -> None:
         assert any("quantize: no guarantee: a bit may be certain" in sentence for sentence in said) == certain
 
 
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if not method.pooled])
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.shares and not method.pooled])
 @pytest.mark.parametrize("model", [{"name": "bag", "embedding": {"dim": 5}}, {"embedding": {"dim": 5}, "hidden": 4}])
 def test_every_method_works_with_one_bit_a_number(method: str, model: Any) -> None:
     """In one round: in two the changes of a row could cancel each other."""

@@ -228,14 +228,14 @@ def test_a_local_baseline_is_spared_what_it_cannot_do() -> None:
     content = tiny.experiment().model_dump(mode="json") | {
         "uplink": project(2, 4, "gaussian"),
         "audits": [{"word_relations": {"words": ["w3"]}}],
-        "baselines": ["local_only", "pooled", "fedavg"],
+        "baselines": ["local_only", "pooled", "fedevocab", "fedavg"],
         "space": {"uplink.0.project.d1": {"grid": [1, 2]}, "uplink.0.project.d2": {"grid": [4, 5]}},
         "tune": {"metric": "Ag"},
     }
     made = cases(content, files.validate(content), "test")
     shown = [([part.name for part in c.experiment.uplink], len(c.experiment.audits)) for c in made]
-    assert shown == [(["gaussian"], 0), ([], 0), *[(["project", "gaussian"], 1)] * 5]
-    assert {case.label for case in made[3:]} == {"d1=1 d2=4", "d1=1 d2=5", "d1=2 d2=4", "d1=2 d2=5"}
+    assert shown == [([], 0), ([], 0), (["gaussian"], 0), *[(["project", "gaussian"], 1)] * 5]
+    assert {case.label for case in made[4:]} == {"d1=1 d2=4", "d1=1 d2=5", "d1=2 d2=4", "d1=2 d2=5"}
     with pytest.raises(UserError, match=r"space .*project\.d2"):
         cases(content, files.validate(content | {"space": {"uplink.0.project.d2": {"grid": [4, 6]}}}), "test")
 
