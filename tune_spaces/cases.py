@@ -159,6 +159,8 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
         content = _without(content, "privacy", "canaries")
     if not experiment.model_copy(update={"method": method}).shares_table:
         content = _without(content, "server", "absent_rows")
+    if not method.two_branches:
+        content = _of_one_branch(content, experiment)
     if type(method).private is not Method.private:  # no complete model could be selected
         content = _without(content, "evaluation", "select")
     told = method.model_dump(exclude={"name"}, exclude_defaults=True)
@@ -171,6 +173,16 @@ def _without(content: files.Content, section: str, *keys: str) -> files.Content:
     if section not in content:
         return content
     return content | {section: {key: value for key, value in content[section].items() if key not in keys}}
+
+
+def _of_one_branch(content: files.Content, experiment: Experiment) -> files.Content:
+    """Return the content without evaluations of one branch alone."""
+    asked = experiment.evaluation.personalize
+    if not asked or not (asked.inference != "both" or any(variation.inference for variation in asked.also)):
+        return content
+    rates = dict.fromkeys(variation.lr_multiplier for variation in asked.also if variation.lr_multiplier is not None)
+    changes = {"inference": "both", "also": [{"lr_multiplier": rate} for rate in rates]}
+    return override(content, {f"evaluation.personalize.{key}": value for key, value in changes.items()})
 
 
 def _of_largest_rank(content: files.Content, experiment: Experiment) -> files.Content:

@@ -57,6 +57,7 @@ class APFL(Copying):
     name: Literal["apfl"] = "apfl"
     alpha: float = Field(0.5, ge=0, le=1, description="initial weight of the personal model in the mixture")
     adaptive: bool = Field(True, description="whether each client learns its own alpha")
+    two_branches = True
     examplewise = True
 
     def network(self, parts: Parts) -> nn.Module:

@@ -105,6 +105,7 @@ class Method(Strict, ABC):
     sends_state: ClassVar[bool] = False  # True: clients receive the server's state with the parameters
     takes_sgd: ClassVar[bool] = False  # True: it reads the mean gradient off an update (``Local.mean_gradient``)
     separates: ClassVar[bool] = False  # True: where texts of several clients are pooled, a batch is of one of them
+    two_branches: ClassVar[bool] = False  # True: ``probabilities`` reads ``inference``
     personalizes: ClassVar[bool] = True  # False: Ap is Ag, since no further training is meant
     complete: ClassVar[bool] = True  # the shared parameters are a whole model; False: there is no Ag
     own_vocabularies: ClassVar[bool] = False  # True: by default each client has a vocabulary of its own

@@ -23,6 +23,7 @@ class Ditto(Copying):
 
     name: Literal["ditto"] = "ditto"
     lambda_: float = Field(0.1, ge=0, alias="lambda", description="strength of the regularization; 0: local only")
+    two_branches = True
     reads_table = True
     examplewise = True
 

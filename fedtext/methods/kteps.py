@@ -156,6 +156,7 @@ class KTEPS(Method):
         description="whether there are P_s and P_p of equation 6; false: the input of the classifiers is the encoder's "
         "output (section 5.6.4)",
     )
+    two_branches = True
 
     @model_validator(mode="after")
     def _branches_differ(self) -> "KTEPS":

@@ -47,6 +47,7 @@ class PFLDA(Method):
 
     name: Literal["pfl_da"] = "pfl_da"
     shared_loss: float = Field(0.0, ge=0, description="weight of the shared model's own cross-entropy")
+    two_branches = True
 
     def network(self, parts: Parts) -> nn.Module:
         return TwoModels(parts)

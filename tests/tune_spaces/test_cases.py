@@ -67,6 +67,33 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
     assert {case.experiment.method.lambda1 for case in made} == {0, 0.1}  # type: ignore[attr-defined]
 
 
+def test_baselines_are_without_what_only_updates_or_two_branches_have() -> None:
+    also = [{"inference": "private"}, {"lr_multiplier": 0.5, "inference": "shared"}, {"lr_multiplier": 0.5}]
+    one = tiny.experiment(
+        "kteps",
+        uplink=["clip"],
+        wire={"rows": "own"},
+        server={"weights": "uniform", "optimizer": "adam", "absent_rows": "holders_only"},
+        evaluation={"personalize": {"steps": 2, "inference": "shared", "also": also}},
+        baselines=["local_only", "fedevocab", "pooled", "ditto"],
+        tune={"metric": "Ap"},
+    )
+    made = {case.experiment.method.name: case.experiment for case in cases(one.model_dump(mode="json"), one, "test")}
+    parts = {name: (len(each.uplink), each.server.weights, each.server.optimizer.name) for name, each in made.items()}
+    sent = (1, "uniform", "adam")
+    silent = (0, "samples", "sgd")
+    assert parts == {"local_only": silent, "fedevocab": sent, "pooled": silent, "ditto": sent, "kteps": sent}
+    rows = {name: each.server.absent_rows for name, each in made.items()}
+    kept = {"ditto", "kteps", "pooled"}
+    assert rows == {name: "holders_only" if name in kept else "unchanged" for name in made}
+    asked = {name: each.evaluation.personalize for name, each in made.items()}
+    for name in nonempty(made):
+        found = asked[name]
+        assert found is not None
+        branches = ("shared", 3) if name in ("kteps", "ditto") else ("both", 1)
+        assert (found.inference, len(found.also)) == branches, name
+
+
 JOINT: dict[str, dict[str, Any]] = {
     "none": {"uplink": []},
     "local": {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.1}}], "training.optimizer.lr": 0.5},

@@ -20,6 +20,18 @@ def personalize(e: "Settings") -> Iterator[str]:
         )
 
 
+def branches(e: "Settings") -> Iterator[str]:
+    """Check that a branch that is to predict alone is one of two."""
+    asked = e.evaluation.personalize
+    if not asked or e.method.two_branches:
+        return
+    key, why = "evaluation.personalize", f"is for methods with two branches, and method {e.method.name} has one"
+    if asked.inference != "both":
+        yield f"{key}.inference: {asked.inference} {why}: leave it out"
+    if any(variation.inference for variation in asked.also):
+        yield f"{key}.also: inference {why}: leave it out"
+
+
 def select(e: "Settings") -> Iterator[str]:
     """Check that a round's model is shared completely if it is selected, and not attacked."""
     if e.evaluation.select == "last":
@@ -61,4 +73,4 @@ def registered(e: "Settings") -> Iterator[str]:
         yield "tracking.register needs the model in MLflow: set save.model to shared, and tracking.model to true"
 
 
-RULES = (personalize, select, validated, generate, registered)
+RULES = (personalize, branches, select, validated, generate, registered)

@@ -202,6 +202,18 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "method local_only shares none that is complete",
     ),
     (
+        evaluation.branches,
+        "fedavg",
+        {"evaluation": {"personalize": {"inference": "shared"}}},
+        "inference: shared is for methods with two branches, and method fedavg has one: leave it out",
+    ),
+    (
+        evaluation.branches,
+        "local_only",
+        {"evaluation": {"personalize": {"also": [{"inference": "private"}]}}},
+        "also: inference is for methods with two branches, and method local_only has one: leave it out",
+    ),
+    (
         evaluation.registered,
         "fedavg",
         {"tracking": {"register": "reviews"}, "save": {"model": "clients"}},

@@ -281,7 +281,7 @@ def test_overrides_reach_any_depth_and_turn_words_into_mappings() -> None:
 
 def test_ways_of_fine_tuning_that_differ_little_have_metrics_of_their_own() -> None:
     also = [{"lr_multiplier": 0.12345671}, {"lr_multiplier": 0.12345672}, {"lr_multiplier": 1e6, "inference": "shared"}]
-    personalize = tiny.experiment(evaluation={"personalize": {"also": also}}).evaluation.personalize
+    personalize = tiny.experiment("kteps", evaluation={"personalize": {"also": also}}).evaluation.personalize
     assert personalize is not None
     assert list(personalize.variants()) == [
         "Ap",
