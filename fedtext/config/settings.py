@@ -27,6 +27,7 @@ from fedtext.config.sections import (
 )
 from fedtext.config.server import MethodsOwn
 from fedtext.config.tune import Tune
+from fedtext.config.yaml_text import number
 from fedtext.layout import TABLE
 from fedtext.models.recurrent import Recurrent, RecurrentClassifier
 from fedtext.schema import Strict
@@ -82,6 +83,17 @@ class Settings(Strict):
                 "letter or a digit first"
             )
         return value
+
+    @field_validator("space")
+    @classmethod
+    def _has_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {
+            key: {
+                form: [number(one) for one in given] if isinstance(given, list) else given
+                for form, given in spec.items()
+            }
+            for key, spec in value.items()
+        }
 
     @property
     def engine(self) -> Engine:

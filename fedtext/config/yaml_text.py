@@ -1,5 +1,7 @@
 """YAML files written by users: parsing that refuses duplicate keys, and the line of every key."""
 
+import math
+import re
 from typing import Any
 
 import yaml
@@ -100,6 +102,13 @@ def parse(text: str) -> Any:
         raise
     except (ValueError, OverflowError, LookupError, AttributeError) as error:  # of the constructors of PyYAML
         raise YAMLTextError(f"a value cannot be read ({error}): put it in quotes, without a tag (!!)", None) from error
+
+
+def number(value: Any) -> Any:
+    """Return the number that a text such as ``1e-5`` is, which YAML 1.1 takes for a text; other values as they are."""
+    if not isinstance(value, str) or not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", value, re.ASCII):
+        return value
+    return found if math.isfinite(found := float(value)) else value
 
 
 def lines(text: str) -> dict[tuple[str, ...], int]:

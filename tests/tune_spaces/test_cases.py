@@ -67,6 +67,17 @@ def test_a_grid_is_complete_and_random_dimensions_follow_the_seed() -> None:
     assert {case.experiment.method.lambda1 for case in made} == {0, 0.1}  # type: ignore[attr-defined]
 
 
+def test_numbers_that_yaml_takes_for_texts_are_numbers_in_a_space() -> None:
+    grid = {"training.optimizer.lr": {"grid": ["1e-5", 0.1]}, "model.name": {"grid": ["lstm"]}}
+    one = tiny.experiment(space=grid, tune={"metric": "Ag"})
+    made = cases(one.model_dump(mode="json"), one, "test")
+    assert [case.overrides["training.optimizer.lr"] for case in made] == [1e-5, 0.1]
+    assert [case.label for case in made] == ["lr=1e-05 name=lstm", "lr=0.1 name=lstm"]
+    drawn = tiny.experiment(space={"training.optimizer.lr": {"loguniform": ["1e-5", "1E-1"]}}, tune={"samples": 3})
+    rates = [point["training.optimizer.lr"] for point in points(drawn)]
+    assert all(nonempty(1e-5 <= rate <= 0.1 for rate in rates))
+
+
 def test_baselines_are_without_what_only_updates_or_two_branches_have() -> None:
     also = [{"inference": "private"}, {"lr_multiplier": 0.5, "inference": "shared"}, {"lr_multiplier": 0.5}]
     one = tiny.experiment(

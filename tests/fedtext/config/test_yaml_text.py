@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedtext.config.yaml_text import DEEPEST, YAMLTextError, parse
+from fedtext.config.yaml_text import DEEPEST, YAMLTextError, number, parse
 
 DOUBLED = ", ".join(["&a0 [x]", *(f"&a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 20))])
 
@@ -33,3 +33,10 @@ def test_aliases_and_depth_within_reason_are_read() -> None:
     deep = parse("[" * (DEEPEST - 1) + "]" * (DEEPEST - 1))
     assert len(deep) == 1
     assert parse("{<<: {a: 1}, b: 2}") == {"a": 1, "b": 2}
+
+
+def test_numbers_with_an_exponent_alone_are_numbers_and_other_texts_remain() -> None:
+    assert [number(parse(text)) for text in ("1e-5", "-2E3", "+1.5e2", ".5e1", "3.e0")] == [1e-5, -2000.0, 150, 5, 3]
+    for text in ("e5", "1e", "1e-5x", "1_0e5", "x", "1e999", "nan", "", "12", "\u0661e5"):
+        assert number(text) == text
+    assert number(True) is True
