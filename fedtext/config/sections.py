@@ -9,7 +9,7 @@ from fedtext.config.canaries import Canaries
 from fedtext.config.fields import AggregationField, AttackField, ServerOptimizerField
 from fedtext.config.noise import Noise
 from fedtext.config.secure import SecureAggregation
-from fedtext.config.selection import Validated, decimal, threshold
+from fedtext.config.selection import SHARES, Validated, decimal, threshold
 from fedtext.config.server import Buffer, MethodsOwn, ServerSGD
 from fedtext.evaluation.continuations import Generate
 from fedtext.runtime.secrets import has_secret, redacted
@@ -179,6 +179,12 @@ class Evaluation(Strict):
         for metric, values in self.thresholds.items():
             if not all(map(math.isfinite, values)) or len({threshold(metric, value) for value in values}) < len(values):
                 raise ValueError(f"thresholds.{metric}: they must be different numbers")
+            if not values:
+                raise ValueError(f"thresholds.{metric}: there is no value: write one, as [0.8], or leave it out")
+            for value in values if metric in SHARES else ():
+                if not 0 <= value <= 1:
+                    advice = f": write {value / 100:g}" if 1 < value <= 100 else ""
+                    raise ValueError(f"thresholds.{metric}: {value:g} is no share between 0 and 1{advice}")
         return self
 
 

@@ -3,6 +3,7 @@
 from typing import Literal, TypeAlias
 
 Validated: TypeAlias = Literal["Ag_val", "AUC_val", "perplexity_val", "bits_per_byte_val"]  # that can select a round
+SHARES = ("Ag_val", "AUC_val")  # between 0 and 1
 Sorting: TypeAlias = Literal[
     "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val", "bits_per_byte_val",
     "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "bits_per_byte", "loss",

@@ -65,7 +65,7 @@ def test_a_run_made_longer_equals_one_begun_with_as_many_rounds(changes: dict[st
         (
             {
                 "corpus": {"name": "demo", "validation": 0.2},
-                "evaluation": {"every": 2, "thresholds": {"Ag_val": [50]}},
+                "evaluation": {"every": 2, "thresholds": {"Ag_val": [0.5]}},
             },
             "evaluation.thresholds",
         ),
@@ -80,7 +80,7 @@ def test_a_run_whose_end_shapes_it_has_its_rounds_in_its_fingerprint(changes: di
     assert len({fingerprint(each, "content", 3) for each in made}) == 2
 
 
-@pytest.mark.parametrize("evaluation", [{"every": 2}, {"thresholds": {"Ag_val": [50]}}])
+@pytest.mark.parametrize("evaluation", [{"every": 2}, {"thresholds": {"Ag_val": [0.5]}}])
 def test_thresholds_alone_and_rarer_evaluations_alone_leave_a_run_free_to_be_made_longer(
     evaluation: dict[str, Any],
 ) -> None:
