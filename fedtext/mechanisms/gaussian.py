@@ -7,11 +7,13 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fedtext.accounting.entry import Bound, Entry, Sent
 from fedtext.accounting.gaussian import FLOATS, gaussian_entry
 from fedtext.mechanisms.base import Mechanism, Tensors
+
+LARGEST = 3e38  # sigma: noise is drawn in float32
 
 
 class Gaussian(Mechanism):
@@ -25,6 +27,13 @@ class Gaussian(Mechanism):
     sigma: float = Field(0.01, gt=0, description="standard deviation of the noise on a coordinate")
     randomises = True
     takes_whole = True
+
+    @field_validator("sigma")
+    @classmethod
+    def _is_drawn(cls, value: float) -> float:
+        if value > LARGEST:
+            raise ValueError(f"{value:g} is beyond float32, in which noise is drawn: write a smaller one")
+        return value
 
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
         sigma, noisy = np.float32(self.sigma), {}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtext.config.files import validate
 from fedtext.errors import ClientError, UserError
 from fedtext.layout import TABLE
 from fedtext.ledger import ledger
@@ -17,6 +18,7 @@ from fedtext.methods import METHODS
 from fedtext.parameters import initial
 from fedtext.seeding import generator
 from tests import tiny
+from tests.loops import nonempty
 
 RNG = generator(0, "test")
 
@@ -56,6 +58,13 @@ def test_gaussian_noise_has_the_mean_and_deviation_it_says() -> None:
     noise = Gaussian(sigma=sigma).apply({"a": np.ones(count, np.float32)}, {}, RNG)["a"] - 1
     assert abs(noise.mean()) < 4 * sigma / math.sqrt(count)
     assert abs(noise.std() - sigma) < 4 * sigma / math.sqrt(2 * count)
+
+
+def test_gaussian_noise_beyond_float32_is_refused_and_the_largest_has_a_guarantee() -> None:
+    with pytest.raises(UserError, match=r"gaussian\.sigma: 1e\+300 is beyond float32, in which noise is"):
+        validate({"name": "x", "corpus": "demo", "method": "fedavg", "uplink": [{"gaussian": {"sigma": 1e300}}]})
+    entries = ledger(tiny.experiment(uplink=["clip", {"gaussian": {"sigma": 3e38}}]), 4, 2, 2)
+    assert all(nonempty(entry.epsilon is not None and entry.epsilon >= 0 for entry in entries))
 
 
 def test_noise_differs_between_clients_and_rounds_and_repeats_with_the_seed() -> None:
