@@ -120,7 +120,10 @@ def find_plugin(name: Any, folder: Path | None = None) -> Plugin:
     if str(name).endswith(".py") or "/" in str(name):
         path = Path(name).expanduser()
         places = [each / path for each in dict.fromkeys((folder or Path.cwd(), Path.cwd()))]
-        file = next((place for place in places if place.is_file()), None)
+        try:
+            file = next((place for place in places if place.is_file()), None)
+        except OSError as error:  # its name is too long, or a folder is closed to the user
+            raise UserError(f"plugins: {name} cannot be read ({error.strerror}): name another file") from error
         if file is None:
             raise UserError(f"plugins: there is no file {' or '.join(map(str, dict.fromkeys(places)))}")
         try:

@@ -244,6 +244,7 @@ def test_probabilities_of_another_shape_are_not_evaluated(rows: str, tmp_path: P
             ["no_such_module"],
             "plugins: there is no module no_such_module: install its package, or name a file, such as",
         ),
+        (["a" * 5000 + ".py"], "a.py cannot be read (File name too long): name another file"),
         ([3], "plugins: 3 is not a plug-in: name a file"),
         ("mine.py", "plugins must be a list, as [a, b], but here it is 'mine.py'"),
         (["a/mine.py", "b/mine.py"], "plugins: two of them are called mine.py: rename one"),
