@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pydantic import PydanticUndefinedAnnotation
+
 from fedtext import metrics
 from fedtext.adversaries import ATTACKS, Attack, Collusion
 from fedtext.aggregations import AGGREGATIONS, Aggregation, IndividualAggregation, SumAggregation
@@ -221,6 +223,7 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
                 raise UserError(
                     f"plugins: {plugin.name}: {cls.__name__} lacks {missing}, which {article} {kind.word} has"
                 )
+            _check_annotations(plugin, cls)
             none = False
             yield kind, cls
     if none and nameless:
@@ -233,6 +236,17 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
             f"plugins: {plugin.name} defines no method, mechanism, aggregation, corpus, model, audit or attack: derive "
             'a class from Method, for example, and give it a name: Literal["mine"] = "mine"'
         )
+
+
+def _check_annotations(plugin: Plugin, cls: Any) -> None:
+    """Raise UserError if a key of a plug-in's class has a type that is not defined."""
+    try:
+        cls.model_rebuild()
+    except PydanticUndefinedAnnotation as error:
+        raise UserError(
+            f"plugins: {plugin.name}: {cls.__name__} has a key of type {error.name}, which is not defined: import it, "
+            "or define it before the class"
+        ) from error
 
 
 def lacking(cls: type) -> str:

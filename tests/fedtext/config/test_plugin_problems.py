@@ -129,6 +129,10 @@ FAULTS = {
     "no sentence on scaled sums": (SCALED, "mine.py: Scaled lacks secure, which an aggregation has"),
     "an attack without a hook": (SILENT, "mine.py: Silent lacks texts or send, which an attack has"),
     "a model of neither kind": (NETWORK, "mine.py: Network lacks ClassifierConfig or LanguageConfig as a base"),
+    "a key without a type": (
+        MINE.replace('Literal["mine"] = "mine"\n', 'Literal["mine"] = "mine"\n    lamda: "Nope" = 3\n'),
+        "plugins: mine.py: Mine has a key of type Nope, which is not defined: import it, or define it before the class",
+    ),
     "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
     "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
 }
