@@ -10,9 +10,12 @@ LOCKED = 4_000_000  # bytes: larger arrays do not use page-locked memory, which 
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of this name. Raises UserError if there is none."""
+    """Return the device of this name. Raises UserError if there is none, or one without memory (``meta``)."""
     try:
-        return torch.zeros(1, device=name).device
+        made = torch.zeros(1, device=name)
+        if made.is_meta:
+            raise RuntimeError("its tensors have no values")
+        return made.device
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"{option('device')}: {name} is not available ({str(error).splitlines()[0]})") from error
 

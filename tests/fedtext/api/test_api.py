@@ -241,6 +241,7 @@ PLAINEST = SMALL | {"method": "fedavg"}
 WRONG_CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "an experiment": (lambda: fedtext.run(3), "an experiment is the path of a file, a mapping .* and not 3$"),  # type: ignore
     "an override": (lambda: fedtext.run(PLAINEST, {"method": 1}), "{'method': 1} is not key=value"),  # type: ignore
+    "no memory": (lambda: fedtext.run(PLAINEST, device="meta"), "^device: meta is not available .its tensors have no"),
     "device": (lambda: fedtext.run(PLAINEST, device="gpu"), "^device: gpu is not available"),
     "data": (lambda: fedtext.run(PLAINEST, data="/nowhere"), "^data: there is no folder /nowhere$"),
     "a file": (lambda: fedtext.run(PLAINEST | {"corpus": "sst2"}, data="/tmp"), "give its folder with data=FOLDER or"),
