@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from fedtext.config.experiment import Experiment, use
-from fedtext.config.loading import Plugin, find_plugin
+from fedtext.config.loading import KINDS, Plugin, find_plugin
 from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.config.yaml_text import lines
@@ -181,7 +181,11 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
         tag, expected = problem["ctx"]["tag"], [name.strip("' ") for name in problem["ctx"]["expected_tags"].split(",")]
         return f"{key} cannot be {tag!r}{_nearest(tag, expected)}"
     if kind == "union_tag_not_found":
-        return f"{key} needs a name"
+        return _unnamed(key, problem["input"])
+    if kind == "invalid_key":
+        within = f" of {'.'.join(keys[:-1])}" if len(keys) > 1 else ""
+        read = f"a key{within} is {problem['input']} for YAML, and no text (yes, no, on and off are true and false)"
+        return f"{read}: put it in quotes, if it is a key at all"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         return f"{key} must have keys and values, but here it is {problem['input']!r}"
     if kind in ("list_type", "tuple_type"):
@@ -193,6 +197,15 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
         choices = choices.replace("a valid tuple", "a list")
         message = f"should be {choices}, but here it is {problem['input']!r}"
     return f"{key}: {message}" if key else message
+
+
+def _unnamed(key: str, value: Any) -> str:
+    """Return what is wrong with a part that has no name: a list's entry has two, or keys beside its name."""
+    known = {name for kind in KINDS for name in kind.classes}
+    names = [name for name in value if name in known] if isinstance(value, Mapping) else []
+    if len(names) > 1:
+        return f"{key} has {' and '.join(names)}, and an entry is one of them: begin each with a - of its own"
+    return f"{key} needs a name" + (f": write {{name: {names[0]}, ...}}, with its keys behind it" if names else "")
 
 
 def _of_another_type(keys: tuple[str, ...], problems: Sequence[Any], others: Iterable[tuple[str, ...]]) -> bool:
@@ -252,7 +265,15 @@ def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
     """Return the end of a message about an unknown key: other sections with a key of this name, or the nearest key."""
     if len(keys) == 1 and (elsewhere := [path for path in _paths() if path.endswith(f".{keys[0]}")]):
         return f"; did you mean {' or '.join(elsewhere)}?"
+    if "." in keys[-1] and ".".join(keys) in _paths():
+        return f"; keys of a section stand within it: write {_nested(keys[-1])}"
     return _nearest(keys[-1], _valid_keys(loc[:-1]))
+
+
+def _nested(dotted: str) -> str:
+    """Return a dotted key as it stands in a file."""
+    first, _, rest = dotted.partition(".")
+    return f"{first}: {{{_nested(rest)}}}" if rest else f"{first}: ..."
 
 
 def _paths() -> list[str]:

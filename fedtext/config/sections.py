@@ -246,7 +246,6 @@ class Tracking(Strict):
     register_as: str | None = Field(
         None,
         alias="register",
-        pattern=r"^[^/:]+$",
         description="name in MLflow's model registry under which the model of the best trial becomes a new version",
     )
     system_metrics: bool = Field(
@@ -254,6 +253,13 @@ class Tracking(Strict):
         description="whether MLflow also logs CPU, memory, disk, network and GPUs of the driver's machine, in the run "
         "of the sweep",
     )
+
+    @field_validator("register_as")
+    @classmethod
+    def _is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and (not value or set(value) & set("/:")):
+            raise ValueError(f"{value!r} is no name in MLflow's registry: write one without / and :")
+        return value
 
     @field_validator("uri")
     @classmethod

@@ -95,6 +95,8 @@ def parse(text: str) -> Any:
         return yaml.load(text, _Loader)  # a SafeLoader
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), str(getattr(error, "problem", error))
+        if isinstance(error, yaml.reader.ReaderError):
+            problem = f"character {error.position + 1} is #x{error.character:04x}, which it may not have: remove it"
         if "'\\t'" in problem:
             problem = "there is a tab where a key or a value should begin: indent with spaces"
         raise YAMLTextError(f"this is not YAML ({problem})", mark.line + 1 if mark else None) from error

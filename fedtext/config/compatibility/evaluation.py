@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 def personalize(e: "Settings") -> Iterator[str]:
     """Check that Ap is the mean over evaluations at equal distances."""
     asked = e.evaluation.personalize
+    if not asked and e.evaluation.personalize_at != "last":
+        yield "evaluation.personalize_at: evaluation.personalize is null, so that there is no Ap: leave out one of them"
     if asked and asked.steps % asked.every:
         yield (
             f"evaluation.personalize.steps ({asked.steps}) is not a multiple of every ({asked.every}): models are "

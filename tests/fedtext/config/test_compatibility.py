@@ -202,6 +202,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         "method local_only shares none that is complete",
     ),
     (
+        evaluation.personalize,
+        "fedavg",
+        {"evaluation": {"personalize": None, "personalize_at": "evaluated"}},
+        "personalize_at: evaluation.personalize is null, so that there is no Ap: leave out one of them",
+    ),
+    (
         evaluation.branches,
         "fedavg",
         {"evaluation": {"personalize": {"inference": "shared"}}},

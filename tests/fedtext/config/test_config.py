@@ -56,6 +56,18 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
         ),
         ("corpus: demo\n", "", "e.yaml: the key corpus is missing"),
         (
+            "model:",
+            "training.optimizer.lr: 3\nmodel:",
+            "e.yaml, line 8: there is no key training.optimizer.lr; keys of a section stand within it: write training: "
+            "{optimizer: {lr: ...}}",
+        ),
+        (
+            "model:",
+            "2020-01-01: 3\nmodel:",
+            "e.yaml: a key is 2020-01-01 for YAML, and no text (yes, no, on and off are true and false): put it in "
+            "quotes, if it is a key at all",
+        ),
+        (
             "corpus: demo\n",
             "corpus: demo\naudits: [word_relations]\n",
             "e.yaml, line 3: the key audits.0.word_relations.words is missing",
@@ -206,6 +218,17 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
         (["evaluation.thresholds={Ag_val: [80]}"], "thresholds.Ag_val: 80 is no share between 0 and 1: write 0.8"),
         (["evaluation.thresholds={AUC_val: [0.5, 101]}"], "thresholds.AUC_val: 101 is no share between 0 and 1"),
         (["evaluation.thresholds={Ag_val: []}"], "thresholds.Ag_val: there is no value: write one, as [0.8], or leave"),
+        (["uplink=[{clip: {norm: 1}, gaussian: {}}]"], "uplink.0 has clip and gaussian, and an entry is one of them"),
+        (["uplink.0.gaussian={sigma: 1}", "uplink.0.sigma=3"], "uplink.0 needs a name: write {name: gaussian, ...}"),
+        (["baselines=[{fedprox: {mu: 1}}]"], "baselines.0 needs a name: write {name: fedprox, ...}, with its keys"),
+        (["training={on: 2}"], "a key of training is True for YAML, and no text (yes, no, on and off are true and"),
+        (["training={optimizer.lr: 2}"], "no key training.optimizer.lr; keys of a section stand within it: write opti"),
+        (["training.rounds=a\0b"], "this is not YAML (character 2 is #x0000, which it may not have: remove"),
+        (
+            ["tracking.register='a/b:c'"],
+            "tracking.register: 'a/b:c' is no name in MLflow's registry: write one without",
+        ),
+        (["tracking.register=''"], "tracking.register: '' is no name in MLflow's registry: write one without / and :"),
         (["audits=[word_relations]"], "command line: the key audits.0.word_relations.words is missing"),
         (["corpus.vocabulary={private: triehhh}"], "line: corpus.vocabulary.private cannot be 'triehhh'; did you mean"),
         (["corpus.vocabulary={size: 9}"], "command line: the key corpus.vocabulary.private is missing"),
