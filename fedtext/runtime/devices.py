@@ -11,13 +11,13 @@ LOCKED = 4_000_000  # bytes: larger arrays do not use page-locked memory, which 
 
 def device_of(name: str) -> torch.device:
     """Return the device of this name. Raises UserError if there is none, or one without memory (``meta``)."""
+    problem, cause = "its tensors have no values", None
     try:
-        made = torch.zeros(1, device=name)
-        if made.is_meta:
-            raise RuntimeError("its tensors have no values")
-        return made.device
+        if not (made := torch.zeros(1, device=name)).is_meta:
+            return made.device
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"{option('device')}: {name} is not available ({str(error).splitlines()[0]})") from error
+        problem, cause = str(error).splitlines()[0], error
+    raise UserError(f"{option('device')}: {name} is not available ({problem})") from cause
 
 
 def no_cuda() -> str:
