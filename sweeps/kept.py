@@ -1,5 +1,6 @@
 """Tables of papers that are kept as files: read, extended by the rows of a later run, and written."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from sweeps.results import named
 from tune_spaces import papers
 
 Value = TypeVar("Value")
+DIGITS = 1e-9  # relative difference of a value and itself as a file has it
 
 
 def seeds_of(made: Reproduction, row: str, columns: Collection[str] = ()) -> int:
@@ -139,9 +141,13 @@ def _unigrams(counted: Mapping[str, list[Cell]], order: Sequence[str]) -> list[C
 
 
 def _agree(longer: Sequence[Cell], other: Sequence[Cell]) -> bool:
-    """Whether two rows have the same values in each column, under the seeds that both have."""
-    ours = {cell.column: list(cell.seeds) for cell in longer}
-    return all(ours[cell.column][: len(cell.seeds)] == list(cell.seeds) for cell in other)
+    """Whether two rows have the same values in each column, under the seeds that both have, as far as a file keeps
+    their digits."""
+    ours = {cell.column: cell.seeds for cell in longer}
+    pairs = [pair for cell in other for pair in zip(ours[cell.column], cell.seeds, strict=False)]
+    return all(
+        one == two if one is None or two is None else math.isclose(one, two, rel_tol=DIGITS) for one, two in pairs
+    )
 
 
 def write(result: Reproduction, stem: Path) -> list[Path]:

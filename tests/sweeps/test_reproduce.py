@@ -148,6 +148,8 @@ def test_unigram_rows_are_shared_where_seeds_agree() -> None:
     kept = table({"KTEPS": [1.0, 2.0]}, "first", [10.0, 11.0])
     same = merged(kept, table({"FS": [3.0]}, "second", [10.0]))
     assert [(cell.row, cell.seeds) for cell in same.cells][-1] == ("unigram", [10.0, 11.0])
+    digits = merged(kept, table({"FS": [3.0]}, "second", [10.000000000012]))
+    assert [cell.row for cell in digits.cells][-1] == "unigram", "a file keeps ten digits"
     other = merged(kept, table({"FS": [3.0]}, "second", [12.0]))
     counted = [(cell.row, cell.seeds) for cell in other.cells if cell.row.startswith("unigram")]
     assert counted == [("unigram of KTEPS", [10.0, 11.0]), ("unigram of FS", [12.0])]
