@@ -180,6 +180,17 @@ def fill(
     return found
 
 
+def unstarted(actors: Sequence[Any | None], plan: Plan, group: PlacementGroup | None) -> dict[int, float]:
+    """Return when an actor may be started again, by place, where ``hire`` could not start one although there is a node.
+
+    Args:
+        actors: What ``hire`` returned.
+        plan, group: As in ``hire``.
+    """
+    there = placed(plan, group) if None in actors else ()
+    return {place: time.monotonic() + AGAIN_S for place in there if actors[place] is None}
+
+
 def _warn(place: int, error: Exception) -> None:
     """Say why an actor could not start, unless it was lost, which is said elsewhere."""
     if not isinstance(error, LOST):

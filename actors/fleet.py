@@ -69,7 +69,8 @@ class RayFleet:
         self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial
         self.place = plan, group
         self.hired = crew.hire(plan, group)
-        self.newcomers = crew.Newcomers(lambda actor: actor.host.remote(*self.given, []))
+        later = crew.unstarted(self.hired, plan, group)
+        self.newcomers = crew.Newcomers(lambda actor: actor.host.remote(*self.given, []), later=later)
         self.actors = [actor for actor in self.hired if actor is not None]
         self.home: moves.Homes = Dealt(len(self.actors), self.block)
         hosted: list[list[int]] = [[] for _ in self.actors]
@@ -94,8 +95,10 @@ class RayFleet:
 
     @property
     def short(self) -> str:
-        """A sentence if there are fewer actors than planned, since a node was lost; else empty."""
+        """A sentence if there are fewer actors than planned, since a node was lost, or cannot start one; else empty."""
         missing = self.hired.count(None)
+        if missing and {place for place, actor in enumerate(self.hired) if actor is None} <= set(self.newcomers.later):
+            return f"{missing} of {len(self.hired)} client actors could not start on their nodes, and are tried again"
         return f"{missing} of {len(self.hired)} client actors have no place until a node joins" if missing else ""
 
     def join(self) -> None:
@@ -167,6 +170,8 @@ class RayFleet:
                 yield reply
 
     def partials(self, round_: int) -> Iterator[Sum]:
+        if not self.folding:
+            return
         waiting = [self.actors[place].partial.remote(round_) for place in self.folding]
         what, expected = f"collect the actors' sums of round {round_}", self.measured.calls.get("partials")
         left = limit = patience.allowed(expected, self.hang, self.timeout)  # without the server's own work
@@ -208,8 +213,7 @@ class RayFleet:
         else:
             members = self._by_actor(clients)
             calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True) if m]
-        kind = "all states" if clients is None else "states"
-        found = self._get(calls, self.timeout, "collect the clients' state", kind)
+        found = self._get(calls, self.timeout, "collect the clients' state")
         return {client: state for states in found for client, state in states.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
@@ -276,7 +280,7 @@ class RayFleet:
             raise error.cause from None  # what the client's code raised, in its own words
         except GetTimeoutError as error:
             raise self._late(expected, timeout, what) from error
-        if kind:
+        if kind and calls:
             self.measured.took(kind, time.monotonic() - began)
         return found
 
@@ -285,4 +289,6 @@ class RayFleet:
         if limit < timeout:
             late = f"{limit:.1f} s, {expected:.1f} s being expected"
             return patience.HungActorsError(f"it took longer than {late}, to {what}")
+        if timeout == self.timeout:
+            return TimeoutError(f"it took over resources.round_timeout_s = {timeout:g} s to {what}")
         return TimeoutError(f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free")

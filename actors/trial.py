@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -160,17 +160,18 @@ def rounds(
         if federation.history:
             copied(assignment)  # if it cannot be, the next round says so
             said = {"short": federation.fleet.short}
-            yield from ((record, said) for record in history(folder) if record.round > reported)
+            yield from (
+                (_with_nodes(record, federation), said) for record in history(folder) if record.round > reported
+            )
         told, done = "", federation.history
         # A server that died after the round at which the trial pauses, before Tune had its record, pauses here again.
-        for record in federation.run() if not done or done[-1].round != assignment.until else ():
+        for record in federation.run() if not _paused(done, assignment.until) else ():
             _keep(federation, assignment)
             uncopied = copied(assignment)
             metrics.completed(record, federation.fleet.took)
-            nodes = float(len(set(federation.fleet.nodes)))  # not in checkpoints: results do not depend on it
             said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if told else uncopied}
             said["short"], told = federation.fleet.short, uncopied
-            yield replace(record, metrics=record.metrics | {"nodes": nodes}), said
+            yield _with_nodes(record, federation), said
             if record.round == assignment.until:
                 break
         sound = True
@@ -186,6 +187,16 @@ def rounds(
     finally:
         metrics.add(late_updates=federation.fleet.late)
         federation.fleet.salvage() if lost else federation.fleet.close(keep=sound)
+
+
+def _paused(done: Sequence[RoundRecord], until: int | None) -> bool:
+    """Whether a trial has completed the round at which it pauses."""
+    return bool(done) and until is not None and done[-1].round >= until
+
+
+def _with_nodes(record: RoundRecord, federation: Federation[RayFleet]) -> RoundRecord:
+    """Return a record with the number of nodes, which is in no checkpoint: results do not depend on it."""
+    return replace(record, metrics=record.metrics | {"nodes": float(len(set(federation.fleet.nodes)))})
 
 
 def _keep(federation: Federation, assignment: Assignment) -> None:

@@ -72,8 +72,8 @@ def main(words: Sequence[str] | None) -> int:
     if arguments.storage and not storage.is_dir():
         raise UserError(f"--storage: there is no folder {storage}")
     if arguments.run is not None:
-        _local(arguments.run, "ls")
-        folder = Path(arguments.run) if (Path(arguments.run) / PLAN).is_file() else storage / arguments.run
+        given = _local(arguments.run, "ls")
+        folder = given if (given / PLAN).is_file() else storage / given
         found, shipped = [listing.run(folder)], []
     else:
         found, shipped = listing.runs(storage), listing.experiments(SPACES)

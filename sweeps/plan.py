@@ -38,7 +38,7 @@ def plan(request: Request) -> list[str]:
 
     The experiment, the corpora, the cluster, the storage and MLflow are checked. No trial starts, Ray does not, and
     neither the run's folder nor MLflow is touched. Word vectors that are not in the cache are not trained, unless
-    clients have vocabularies of their own, which depend on them.
+    clients have vocabularies of their own, which depend on them, or the folder has a run, whose data are compared.
 
     Raises:
         UserError: As the command itself would.

@@ -1,5 +1,6 @@
 """``fedtext cp SOURCE TARGET``: copy an experiment, with its comments, to edit it."""
 
+import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,4 +88,11 @@ def _overwrite(target: Path, content: bytes) -> None:
         target.write_bytes(content)  # such as /dev/stdout, whose place no file can take
         return
     file = target.resolve()  # a link stays one
-    durable.write(file, content, file.stat().st_mode & 0o777 if file.exists() else 0o666)
+    if not file.exists():
+        durable.write(file, content)
+        return
+    if not os.access(file, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+    mode = file.stat().st_mode & 0o777
+    durable.write(file, content, mode)
+    file.chmod(mode)  # also where the umask takes a part of it from new files

@@ -226,7 +226,8 @@ def _user_path(loc: Iterable[Any], content: Any) -> tuple[str, ...]:
     node, parent, tagged = content, None, False
     for step, place in enumerate(steps, 1):
         within = step < len(steps)
-        if isinstance(node, dict) and node.get("name") == place and (place not in node or (within and not tagged)):
+        tag = bool(path) and isinstance(node, dict) and node.get("name") == place  # the name of an experiment is none
+        if tag and (place not in node or (within and not tagged)):
             tagged = True  # a key that is called as the class comes behind the class
             continue
         form = within or "[" in str(place)  # such as function-before[...]: a key of ours has no brackets

@@ -13,7 +13,7 @@ from fedtext.accounting.entry import Bound, Entry, Sent
 from fedtext.accounting.gaussian import FLOATS, gaussian_entry
 from fedtext.mechanisms.base import Mechanism, Tensors
 
-LARGEST = 3e38  # sigma: noise is drawn in float32
+LARGEST = 3e38  # sigma is a number of float32 up to here; draws beyond it are refused as updates
 
 
 class Gaussian(Mechanism):

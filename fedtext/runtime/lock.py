@@ -5,7 +5,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = ".lock"  # the file
@@ -35,8 +35,9 @@ def locked(folder: Path, remove: bool = False) -> Iterator[bool]:
         yield file is not None
     finally:
         if file is not None:
-            if remove:  # before the lock ends: then it is another command's
-                (folder / LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # a file that stays locks nothing
+                if remove:  # before the lock ends: then it is another command's
+                    (folder / LOCK).unlink()
             os.close(file)
 
 

@@ -29,4 +29,4 @@ def check_terms(experiment: Experiment, metrics: Collection[str], texts: int) ->
     earlier = {phase.name for phase in method.phases(experiment.training.local_epochs)[:-1]}
     there = [name.removeprefix(PREFIX) for name in metrics if name.startswith(PREFIX)]
     if problem := unknown_terms(method, [name for name in there if name not in earlier]):
-        raise UserError(f"method: {problem}: name them alike (a term that some batches lack is 0 there)")
+        raise UserError(f"method: {problem}: name them alike, and return 0 for a term in batches and rounds without it")

@@ -202,6 +202,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     adapter = getattr(experiment.model, "adapter", None)
     lora = getattr(adapter, "lora", None)
     pretrained = experiment.model.name == "causal" and getattr(experiment.model, "checkpoint", None) is not None
+    sampled = clients > FEW and 2 * experiment.participation.invited(clients) <= clients
     needed, times = experiment.participation.largest(clients), experiment.participation.over_selection
     return {
         "invited": math.ceil(times * needed) != experiment.participation.over_selected(needed),
@@ -217,7 +218,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
-        "finer": clients > FEW and experiment.participation.invited(clients) < clients,
+        "finer": sampled and not experiment.server.secure_aggregation,
         "kernels": isinstance(experiment.method, KTEPS | FedMMD | ASPMTL),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
     }

@@ -97,7 +97,8 @@ def never(tokenizer: str) -> list[int]:
     model, added = content["model"], content["added_tokens"]
     ids: dict[str, int] = {**model["vocab"], **{token["content"]: token["id"] for token in added}}
     joined = {"".join(pair) if isinstance(pair, list) else pair.replace(" ", "", 1) for pair in model["merges"]}
-    found = joined | {model.get("unk_token")} | {token["content"] for token in added if not token["special"]}
+    whole = set(model["vocab"]) if model.get("ignore_merges") else set()  # a word that is an entry is not put together
+    found = whole | joined | {model.get("unk_token")} | {token["content"] for token in added if not token["special"]}
     special = {token["content"] for token in added if token["special"]} | set(FRAMED)
     apart = sorted(ids[entry] for entry in special & set(ids) - found if len(entry) > 1)
     return [PAD_ID, UNK_ID, BOS_ID, *(len(FRAMED) + number for number in apart)]

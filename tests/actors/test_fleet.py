@@ -191,6 +191,7 @@ def test_masked_sums_are_those_without_masks_wherever_clients_live(sections: dic
     for record in nonempty(federation.run()):
         accuracies.append(seen(record)[:2])  # the ledger tells the runs apart
         assert record.metrics["secure_bytes_up"] > 16 * 64
+        assert ("partials" in fleet.measured.calls) == bool(fleet.folding), "no time of what was not asked"
         fleet.seconds = {c: 1.0 if fleet.home[c] == 0 else 0.1 for c in range(16)}  # as if one were slow
     assert fleet.folding == [0, 1]
     each = {"exchange keys", "exchange shares", "partials"}

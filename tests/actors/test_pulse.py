@@ -38,8 +38,10 @@ def started(file: Path) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture

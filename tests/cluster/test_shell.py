@@ -77,7 +77,7 @@ def test_files_and_options_that_a_page_names_exist(path: Path) -> None:
     text = path.read_text()
     for name in nonempty(re.findall(r"(?<![\w/.])cluster/[\w./-]+\w", text)):
         assert (ROOT / name).exists(), name
-    for command in nonempty(re.findall(r"platform\.(\w+)", text)):
+    for command in nonempty(re.findall(r"(?:platform\.|^fedtext )(\w+)", text, re.MULTILINE)):
         assert (ROOT / "platform" / f"{command}.py").is_file(), command
 
 

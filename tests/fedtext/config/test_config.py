@@ -209,6 +209,7 @@ def test_a_key_may_be_merged_and_given_again(tmp_path: Path) -> None:
         ),
         (["server.noise.multiplier=1"], "command line: server.noise: a client's part"),
         (["corpus=table"], "command line: the key corpus.path is missing"),
+        (["name=training", "training.rounds=0"], "command line: training.rounds: should be greater than or equal to 1"),
         (["corpus=table", "corpus.path=x", "corpus.table.path=y"], "line: there is no key corpus.table; did you mean"),
         (
             ["server.noise.mechanism=bisr", "server.noise.multiplier=1"],

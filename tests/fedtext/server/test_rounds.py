@@ -230,7 +230,7 @@ def test_of_all_data_in_one_place_nothing_is_sent(monkeypatch: pytest.MonkeyPatc
 
 def test_an_experiment_has_one_name_in_whichever_order_it_is_written() -> None:
     """Thresholds are a mapping, whose order says nothing."""
-    values = {"Ag_val": [50], "AUC_val": [60]}
+    values = {"Ag_val": [0.5], "AUC_val": [0.6]}
     names = {
         fingerprint(
             tiny.experiment(corpus={"name": "demo", "validation": 0.2}, evaluation={"thresholds": dict(order)}), "c", 3
