@@ -11,6 +11,7 @@ from tests.loops import nonempty
 SMALL = ["--clients", "4", "--texts", "8", "--rounds", "3", "--dim", "4", "--hidden", "4", "--vocabulary", "60"]
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_rows_of_one_process_and_of_actors(tmp_path: Path) -> None:
     words = [*SMALL, "--device", "cpu", "--actors", "0", "2", "--engines", "cells", "--stacks", "1", "2"]

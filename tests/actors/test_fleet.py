@@ -395,6 +395,7 @@ def _fails(*_: object) -> float:
     return 1 / 0
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_an_actor_that_cannot_start_costs_its_place_and_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ def test_actors_read_clients_from_disk_and_give_the_same_bits(tmp_path: Path) ->
     second.fleet.close(keep=True)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_an_actor_that_joins_gets_its_clients_with_their_states(
