@@ -27,8 +27,8 @@ from actors.client import ClientActor
 from actors.patience import HungActorsError
 from actors.placement import Plan
 
-# Ray's errors for a lost process (OutOfMemoryError is no RayActorError), or for what it had returned and nobody had
-# fetched, and ours for one that hangs.
+# Ray's errors for a lost process (OutOfMemoryError is no RayActorError), or for a result of it that was lost before it
+# was fetched, and ours for one that hangs.
 LOST = (RayActorError, NodeDiedError, WorkerCrashedError, OutOfMemoryError, ObjectLostError, HungActorsError)
 ANSWER_S = 60.0  # seconds after which an actor that does not answer is given up
 START_TIMEOUT_S = 600.0  # a node may have to be started and its environment installed first

@@ -235,7 +235,7 @@ class RayFleet:
         """Move clients, with their private state, so that the actors' times of the last local updates are even.
 
         Every round begins with it. Nothing moves before every client has trained, unless an actor has none, and unless
-        it gains enough. Of a corpus on disk clients are dealt out to all actors, also to those that have joined.
+        it gains enough. Clients of a corpus on disk are split among all actors, also those that have joined.
         """
         if isinstance(self.home, Dealt):
             if self.home.actors < len(self.actors):

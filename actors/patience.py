@@ -9,7 +9,7 @@ LEAST_S = 1.0  # what a call is expected to take if it took less before
 
 @dataclass
 class Measured:
-    """What the actors of a trial took, in all its attempts.
+    """Seconds that the calls of a trial's actors took, in all its attempts.
 
     Attributes:
         updates: Seconds of each client's last local update.

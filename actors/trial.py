@@ -124,7 +124,7 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
 
 def _reached(folder: Path) -> int:
     """Return the last round in a folder of checkpoints: Tune's driver has its record, and those before."""
-    with suppress(UserError):  # whoever continues from them says it
+    with suppress(UserError):  # continuing from them raises it again
         if known := history(folder):
             return known[-1].round
     return 0

@@ -104,7 +104,7 @@ class LanguageModel(nn.Module, ABC):
 
     @property
     def output_bias(self) -> Tensor | None:
-        """What is added to the logits, if anything is."""
+        """The bias of the output layer; None: it has none."""
         return self.head.bias
 
     def bar(self, tokenizer: str) -> None:

@@ -71,7 +71,7 @@ def _acquired(folder: Path) -> int | None:
 
 
 def _flocked(file: int, kind: int) -> bool:
-    """Lock an open file if nobody else has, and return whether. Where the filesystem has no locks nobody has."""
+    """Lock an open file unless it is locked, and return whether. In a filesystem without locks it counts as locked."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except OSError as error:

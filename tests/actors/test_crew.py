@@ -1,7 +1,8 @@
-"""Client actors on nodes that are lost before their actors have started."""
+"""Client actors on nodes that are lost before their actors have started, or that cannot start them."""
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -85,3 +86,33 @@ def test_a_node_that_is_lost_while_its_actor_starts_costs_no_other_actor(cluster
         lambda: [place for place, (actor, _) in crew.fill(left, coming, TWO, group).items() if lives(actor)] == [gone]
     )
     assert lives(sound)
+
+
+def _fails(*_: object) -> float:
+    return 1 / 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_that_cannot_start_costs_its_place_and_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a node that cannot install or run our code: when a trial begins, and when its node joins."""
+    made, failing = Plan(2, 0.5, 0, 1), SimpleNamespace(__ray_ready__=ray.remote(num_cpus=0)(_fails))
+    with monkeypatch.context() as then:
+        new = crew._new
+        then.setattr(crew, "_new", lambda plan, group, place: failing if place else new(plan, group, place))
+        hired = crew.hire(made, None)
+        assert [actor is not None for actor in hired] == [True, False]
+        then.setattr(crew, "_new", lambda plan, group, place: failing)
+        with pytest.raises(ZeroDivisionError):
+            crew.hire(made, None)
+    newcomers = crew.Newcomers(lambda actor: actor.__ray_call__.remote(_fails))
+    while not (crew.fill(hired, newcomers, made, None) or newcomers.later):
+        time.sleep(0.1)
+    assert newcomers.later.keys() == {1}
+    assert crew.fill(hired, newcomers, made, None) == newcomers.starting == {}, "it is not tried again at once"
+    newcomers.later[1], newcomers.begin = 0.0, lambda actor: actor.__ray_call__.remote(lambda self: "here")
+    while not (found := crew.fill(hired, newcomers, made, None)):
+        time.sleep(0.1)
+    assert {place: said for place, (_, said) in found.items()} == {1: "here"}
+    crew.end([hired[0], found[1][0]])

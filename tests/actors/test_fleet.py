@@ -2,13 +2,11 @@
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -389,36 +387,6 @@ def test_clients_move_to_an_actor_that_joins_before_all_have_trained(monkeypatch
     for hosted in nonempty(homes[1:]):
         assert min(hosted) > 0
     fleet.close(keep=True)
-
-
-def _fails(*_: object) -> float:
-    return 1 / 0
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_an_actor_that_cannot_start_costs_its_place_and_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a node that cannot install or run our code: when a trial begins, and when its node joins."""
-    made, failing = Plan(2, 0.5, 0, 1), SimpleNamespace(__ray_ready__=ray.remote(_fails))
-    with monkeypatch.context() as then:
-        new = crew._new
-        then.setattr(crew, "_new", lambda plan, group, place: failing if place else new(plan, group, place))
-        hired = crew.hire(made, None)
-        assert [actor is not None for actor in hired] == [True, False]
-        then.setattr(crew, "_new", lambda plan, group, place: failing)
-        with pytest.raises(ZeroDivisionError):
-            crew.hire(made, None)
-    newcomers = crew.Newcomers(lambda actor: actor.__ray_call__.remote(_fails))
-    while not (crew.fill(hired, newcomers, made, None) or newcomers.later):
-        time.sleep(0.1)
-    assert newcomers.later.keys() == {1}
-    assert crew.fill(hired, newcomers, made, None) == newcomers.starting == {}, "it is not tried again at once"
-    newcomers.later[1], newcomers.begin = 0.0, lambda actor: actor.__ray_call__.remote(lambda self: "here")
-    while not (found := crew.fill(hired, newcomers, made, None)):
-        time.sleep(0.1)
-    assert {place: said for place, (_, said) in found.items()} == {1: "here"}
-    crew.end([hired[0], found[1][0]])
 
 
 @pytest.mark.ray
