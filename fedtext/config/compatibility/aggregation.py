@@ -31,6 +31,8 @@ def nothing_sent(e: "Settings") -> Iterator[str]:
         yield f"server.optimizer: {method}, so that {e.server.optimizer.name} has no step to make: leave it out"
     if e.server.weights != "samples":
         yield f"server.weights: {method}, so that there is nothing to weigh: leave it out"
+    if e.server.absent_rows != "unchanged" and e.method.pooled:  # compatibility/privacy.py has those that share none
+        yield f"server.absent_rows: {method}, so that no client lacks a row: leave it out"
 
 
 def about_the_mean(e: "Settings") -> Iterator[str]:

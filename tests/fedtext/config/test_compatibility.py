@@ -256,6 +256,12 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (aggregation.nothing_sent, "local_only", {"server": {"optimizer": "adam"}}, "adam has no step to make: leave it"),
     (aggregation.nothing_sent, "local_only", {"server": {"weights": "uniform"}}, "there is nothing to weigh: leave"),
     (aggregation.nothing_sent, "pooled", {"server": {"weights": "uniform"}}, "there is nothing to weigh: leave it out"),
+    (
+        aggregation.nothing_sent,
+        "pooled",
+        {"wire": {"rows": "own"}, "server": {"absent_rows": "holders_only"}},
+        "so that no client lacks a row: leave it out",
+    ),
     (aggregation.nothing_combined, "local_only", {"server": {"aggregation": "median"}}, "so that median has nothing"),
     (aggregation.about_the_mean, "fedatt", {"server": {"weights": "uniform"}}, "uniform is for means of updates"),
     (
