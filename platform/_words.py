@@ -30,6 +30,7 @@ from fedtext.commands.parser import (
 if TYPE_CHECKING:
     from sweeps.job import Job
     from sweeps.request import Cluster, Command
+    from sweeps.trials import Ended
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -176,13 +177,24 @@ def _keys(words: argparse.Namespace) -> int:
 
 
 def _run(job: "Job") -> int:
-    """Run a job, and print its table and the address of its pages."""
+    """Run a job, print its table and the address of its pages, and complete its copy."""
+    from sweeps.trials import exit_status, run  # with Ray Tune, which only now is there
+
+    ended = run(job)
+    try:
+        _print_end(job, ended)
+    finally:  # also if nobody reads the output
+        job.folder.complete_copy()
+    return exit_status(ended.outcomes, job.left(ended.outcomes), ended.interrupted)
+
+
+def _print_end(job: "Job", ended: "Ended") -> None:
+    """Print the table of a job that has ended, its Pareto front, and where its pages and its report are."""
     from dashboards.pareto import print_front
     from dashboards.store import ui_hint
     from dashboards.table import print_table
-    from sweeps.trials import exit_status, run  # with Ray Tune, which only now is there
 
-    ended, tune = run(job), job.experiment.tune
+    tune = job.experiment.tune
     print_table(job.cases, ended.outcomes, tune.metric, tune.direction)
     if job.sweep and tune.metrics:
         print_front(job.cases, ended.outcomes, tune.objectives)
@@ -192,5 +204,3 @@ def _run(job: "Job") -> int:
         print(f"report: {ended.report if near.startswith(os.pardir) else near}")
     if sentence := ended.unended(job):
         print(sentence)
-    job.folder.complete_copy()
-    return exit_status(ended.outcomes, job.left(ended.outcomes), ended.interrupted)

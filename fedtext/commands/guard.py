@@ -1,5 +1,6 @@
 """How a command ends: its exit status, and one sentence instead of a traceback."""
 
+import io
 import os
 import sys
 import traceback
@@ -65,10 +66,21 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
 
 def _have_streams() -> None:
-    """Open the streams that this process was started without, as by a daemon: what is written to them is dropped."""
-    for name in ("stdout", "stderr"):
+    """Open the streams that this process was started without, as by a daemon, on a device that is empty.
+
+    What a locale cannot express ends no command. A question mark is written for characters that its encoding lacks,
+    such as that of "mean ± deviation" in ASCII. Bytes that it cannot read become surrogates, which ``predict`` refuses.
+    """
+    for name, mode, errors in (
+        ("stdin", "r", "surrogateescape"),
+        ("stdout", "w", "replace"),
+        ("stderr", "w", "replace"),
+    ):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in {"strict", "surrogateescape"} - {errors}:
+            stream.reconfigure(errors=errors)
 
 
 def _of_plugin(error: Exception) -> bool:

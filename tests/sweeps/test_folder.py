@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from platform import _words  # type: ignore[attr-defined]
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.outage import Outage
 from fedtext.state.seal import VARIABLE
+from sweeps import trials
 from sweeps.folder import RunFolder
 from sweeps.job import Job
 from sweeps.places import LOSSES, PLAN
@@ -189,6 +192,20 @@ def test_a_copy_that_fails_for_a_while_ends_nothing_but_is_said_at_the_end(
     ):
         folder.complete_copy()
     RunFolder(tmp_path).complete_copy()
+
+
+def test_a_copy_is_completed_also_if_the_table_cannot_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    completed = []
+    job = SimpleNamespace(folder=SimpleNamespace(complete_copy=lambda: completed.append(True)))
+    monkeypatch.setattr(trials, "run", lambda _: None)
+
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(_words, "_print_end", closed)
+    with pytest.raises(BrokenPipeError):
+        _words._run(job)
+    assert completed == [True]
 
 
 def test_a_command_that_has_lost_its_run_records_nothing_more(tmp_path: Path) -> None:

@@ -222,6 +222,18 @@ def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert said("predict")[2].startswith("error: the following arguments are required: MODEL; ")
 
 
+def test_an_input_that_is_no_utf_8_reaches_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses the text, and says which; without an input there is none."""
+    read: list[str] = []
+    for stream, lines in nonempty(((io.TextIOWrapper(io.BytesIO(b"a\ncaf\xe9\n"), "utf-8"), 2), (None, 0))):
+        with monkeypatch.context() as replaced:
+            replaced.setattr(sys, "stdin", stream)
+            assert commands.guarded(lambda _: read.extend(sys.stdin) or 0)() == 0
+            sys.stdin.close()
+        assert len(read) == lines
+        read.clear()
+
+
 def test_a_command_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python has no streams in a process that was started with closed ones."""
 
@@ -237,6 +249,21 @@ def test_a_command_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
             assert commands.guarded(writes)() == 0
             for name in names:
                 getattr(sys, name).close()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape", "backslashreplace"])
+def test_a_character_that_the_output_cannot_encode_ends_nothing(
+    encoding: str, errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the environment says how such characters are written, they are written so."""
+    written, said = io.BytesIO(), "85.3 \u2026 of \ud800"
+    stream = io.TextIOWrapper(written, encoding, errors)
+    with monkeypatch.context() as replaced:
+        replaced.setattr(sys, "stdout", stream)
+        assert commands.guarded(lambda _: print(said, end="") or 0)() == 0
+    expected = "replace" if errors != "backslashreplace" else errors
+    assert written.getvalue() == said.encode(encoding, expected)
 
 
 @pytest.mark.parametrize(
