@@ -1,8 +1,8 @@
 """A table of a paper beside our own results, as Markdown and as a picture."""
 
+import io
 import re
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from textwrap import wrap
 
 from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit
@@ -173,8 +173,12 @@ def _apart(made: Reproduction, cell: Cell) -> str:
     return f"**{text}**" if differs(cell, made.noise_of(cell)) else text
 
 
-def picture(made: Reproduction, path: Path) -> None:
-    """Draw a panel for each column: the paper's values as hollow marks, ours filled, with standard deviations."""
+def picture(made: Reproduction) -> bytes:
+    """Draw a panel for each column: the paper's values as hollow marks, ours filled, with standard deviations.
+
+    Returns:
+        The picture, a PNG.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -211,4 +215,6 @@ def picture(made: Reproduction, path: Path) -> None:
     if fullest.get_legend_handles_labels()[0]:
         fullest.legend(frameon=False, fontsize=8)
     figure.suptitle("\n".join([made.title, *(wrap(made.about[0], 60 + 30 * wide))]), fontsize=8)
-    figure.savefig(path, dpi=150)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=150, format="png")
+    return drawn.getvalue()

@@ -59,7 +59,7 @@ def read_csv(path: Path) -> Reproduction:
         UserError: It cannot be read, or is another file.
     """
     try:
-        lines = list(csv.DictReader(io.StringIO(path.read_text())))
+        lines = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
         origin = {line["column"]: line["text"] for line in lines if line["part"] == "origin"}
         return Reproduction(
             title="",

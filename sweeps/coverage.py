@@ -7,6 +7,8 @@ from pathlib import Path
 from dashboards.figures import UNIGRAM, Reproduction
 from dashboards.paired import compare_order, differs
 from dashboards.reproduction_csv import read_csv
+from fedtext.errors import writing
+from fedtext.runtime import durable
 from sweeps.results import named
 from tune_spaces import papers
 from tune_spaces.papers import Paper, Scale
@@ -93,6 +95,9 @@ def update(folder: Path) -> list[Path]:
 
     Returns:
         The pages that have a list, called as their papers: ``kteps.md``.
+
+    Raises:
+        UserError: A page cannot be written, and is unchanged.
     """
     pages = [folder.parent / f"{name}.md" for name in _names()]
     return [page for page in pages if page.is_file() and _rewritten(page, folder)]
@@ -103,10 +108,12 @@ def _names() -> Sequence[str]:
 
 
 def _rewritten(page: Path, folder: Path) -> bool:
-    """Rewrite the list in a page. Returns whether it has a place for one."""
+    """Rewrite the list in a page. Returns whether it has a place for one. Raises UserError if it cannot be written."""
     start = BEGIN.format(page.stem)
-    before, begin, rest = page.read_text().partition(start)
+    before, begin, rest = page.read_text(encoding="utf-8").partition(start)
     _, end, after = rest.partition(END)
     if begin and end:
-        page.write_text(f"{before}{start}\n{coverage(page.stem, folder, f'{folder.name}/')}\n{END}{after}")
+        written = f"{before}{start}\n{coverage(page.stem, folder, f'{folder.name}/')}\n{END}{after}"
+        with writing(page):
+            durable.write(page, written)
     return bool(begin and end)

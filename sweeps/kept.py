@@ -9,7 +9,8 @@ from typing import TypeVar
 from dashboards.figures import UNIGRAM, Cell, Cost, Origin, Reproduction, counted_rows, unigram_row
 from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
-from fedtext.errors import UserError
+from fedtext.errors import UserError, writing
+from fedtext.runtime import durable
 from sweeps.coverage import update
 from sweeps.results import named
 from tune_spaces import papers
@@ -159,11 +160,15 @@ def write(result: Reproduction, stem: Path) -> list[Path]:
 
     Returns:
         The Markdown file, the CSV and the picture.
+
+    Raises:
+        UserError: They cannot be written. The CSV is the old one or the new one as a whole: it alone has the values.
     """
     files = [stem.parent / f"{stem.name}{ending}" for ending in (".md", ".csv", ".png")]
-    picture(result, files[2])
-    files[1].write_text(table_csv(result))
-    files[0].write_text(markdown(named(read_csv(files[1]))) + f"\n![]({files[2].name})\n")
+    with writing(stem.parent, then="the same command writes them again"):
+        durable.write(files[1], table_csv(result))
+        durable.write(files[2], picture(result))
+        durable.write(files[0], markdown(named(read_csv(files[1]))) + f"\n![]({files[2].name})\n")
     return files
 
 
@@ -174,7 +179,7 @@ def render(tables: Sequence[Path]) -> list[Path]:
         The Markdown files.
 
     Raises:
-        UserError: The paper has no such table any more.
+        UserError: The paper has no such table any more, or the files cannot be written.
     """
     for file in tables:
         made = read_csv(file)

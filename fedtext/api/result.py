@@ -16,6 +16,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
 from fedtext.ledger import FILE, text
 from fedtext.records import RoundRecord
+from fedtext.runtime import durable
 from fedtext.runtime.folders import written_to
 from fedtext.state import model_folder
 from fedtext.state.model_folder import RECORDS, Trained
@@ -100,12 +101,12 @@ class Result:
         model_folder.write(self.trained, where)
         self.write_records(where)
         with writing(where / FILE):
-            (where / FILE).write_text(text(self.ledger), encoding="utf-8")
+            durable.write(where / FILE, text(self.ledger))
 
     def write_records(self, folder: Path) -> None:
-        """Write the history as ``rows.json``."""
+        """Write the history as ``rows.json``. Raises UserError if it cannot be written."""
         with writing(folder / RECORDS):
-            (folder / RECORDS).write_text(json.dumps([record.to_json() for record in self.history], indent=1))
+            durable.write(folder / RECORDS, json.dumps([record.to_json() for record in self.history], indent=1))
 
 
 def _pandas(asking: str) -> Any:

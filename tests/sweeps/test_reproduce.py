@@ -1,5 +1,8 @@
 """``platform.reproduce``: its trials, the tables that it writes and keeps, and the list of what they cover."""
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from platform.reproduce import main  # type: ignore[import-not-found]
@@ -13,8 +16,8 @@ from dashboards.reproduction import markdown
 from dashboards.reproduction_csv import read_csv, table_csv
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import Checkpoints, history
-from sweeps.coverage import BEGIN, END, _extent, coverage
-from sweeps.kept import merged, seeds_of
+from sweeps.coverage import BEGIN, END, _extent, coverage, update
+from sweeps.kept import merged, seeds_of, write
 from sweeps.results import named
 from tests import ROOT
 from tests.commands import Forked
@@ -72,6 +75,36 @@ def test_a_table_is_written_anew_from_its_csv(tmp_path: Path) -> None:
     assert "Nothing was run of: table 3, table 4, table 5, table 6, table 7, table 8 on FDU; table 2," in written
     assert (tmp_path / "rrldp.md").read_text() == "A page without a list.\n"
     assert coverage("rrldp", path.parent).count("table 1, table 3") == 1
+
+
+@contextmanager
+def files_of(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size in bytes: as on a full disk, its end is not written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_table_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    stem = tmp_path / "tables" / "kteps-FDU-table2"
+    stem.parent.mkdir()
+    kept = table({"KTEPS": [1.0, 2.0]}, "first")
+    write(named(kept), stem)
+    page = tmp_path / "kteps.md"
+    page.write_text(f"{'Above. ' * 1000}\n{BEGIN.format('kteps')}\n{END}\nBelow.\n")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    more = merged(kept, table({"KTEPS": [3.125] * 1000}, "second"))
+    with files_of(4096):
+        with pytest.raises(
+            UserError, match=r"tables cannot be written \(File too large\): .*; the same command writes"
+        ):
+            write(named(more), stem)
+        with pytest.raises(UserError, match=r"kteps\.md cannot be written \(File too large\)"):
+            update(stem.parent)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
 
 def table(rows: dict[str, list[float | None]], command: str, counted: list[float] | None = None) -> Reproduction:
