@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dashboards.groups import Spread
 from dashboards.report.measures import Measure
-from dashboards.report.svg import WIDTH, Ids, Scale, drawing, element, mark, number, scale, text, x_axis
+from dashboards.report.svg import SERIES, WIDTH, Ids, Scale, drawing, element, mark, number, scale, text, x_axis
 from dashboards.table import spread
 
 BOLD = 0.87  # a bold letter takes more room
@@ -68,7 +68,8 @@ def _line(on: Scale, of: Measure, one: Dot, y: float) -> str:
     made = [element("path", d=f"M{number(on.start)} {number(y)}H{number(on.end)}", class_="grid")]
     if one.found.deviation:
         caps = "".join(f"M{number(end)} {number(y - 4)}v8" for end in (low, high))
-        made.append(element("path", d=f"M{number(low)} {number(y)}H{number(high)}{caps}", class_=f"s{one.series} line"))
+        bar, kind = f"M{number(low)} {number(y)}H{number(high)}{caps}", one.series % SERIES
+        made.append(element("path", d=bar, class_=f"s{kind} line"))
     if len(one.values) > 1:
         ticks = "".join(f"M{number(on(of.unit.factor * value))} {number(y - 3)}v6" for value in one.values)
         made.append(element("path", d=ticks, class_="seed"))

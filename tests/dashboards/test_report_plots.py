@@ -8,11 +8,13 @@ import pytest
 from dashboards.groups import Spread
 from dashboards.report.collect import Row, Sample
 from dashboards.report.curves import Line, curves, legend
+from dashboards.report.dots import Dot, dots
 from dashboards.report.heat import heat
 from dashboards.report.measures import measure
-from dashboards.report.svg import Ids, Scale, scale, text, wrapped
+from dashboards.report.svg import SERIES, Ids, Scale, scale, text, wrapped
 from dashboards.report.tradeoff import Point, front
 from dashboards.trial import short
+from tests import ROOT
 from tests.loops import nonempty
 
 
@@ -52,6 +54,15 @@ def test_ticks_are_written_apart() -> None:
     assert [measure("CPU time").tick(value) for value in (0.02, 0.04, 90)] == ["0.02 s", "0.04 s", "1 min 30 s"]
     assert [measure("Ag").tick(value) for value in (82.5, -5.0)] == ["82.5", "−5"]
     assert measure("bytes_total").tick(2.5e6) == "2.5 MB"
+
+
+def test_deviations_have_the_colour_of_their_mark_in_every_row_of_a_dot_plot() -> None:
+    """Colours begin again after the last one."""
+    lines = [Dot(f"m{one}", Spread(0.5, 0.1, 2), [0.4, 0.6], series=one) for one in range(2 * SERIES)]
+    drawn = dots(Ids(), measure("Ag"), lines, "Ag")
+    assert re.findall(r'class="(s\d+) line"', drawn) == [f"s{one % SERIES}" for one in range(2 * SERIES)]
+    styles = (ROOT / "dashboards" / "report" / "report.css").read_text()
+    assert all(f".{name} {{" in styles for name in nonempty(set(re.findall(r'class="(s\d+)', drawn))))
 
 
 def test_bands_are_one_deviation_around_the_mean() -> None:
