@@ -1,9 +1,9 @@
 """The callback of Ray Tune: passes events of trials on to MLflow and to the progress display."""
 
 import functools
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from ray.tune import Callback
@@ -16,7 +16,7 @@ from dashboards.losses import Losses
 from dashboards.pending import Pending
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
-from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, title
+from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, say, title
 from fedtext.errors import OwnershipLostError
 from fedtext.records import RoundRecord
 
@@ -118,8 +118,7 @@ class TrialCallback(Callback):
         kind = (what, type(error).__name__)
         if kind not in self.faults:
             self.faults.add(kind)
-            message = f"recording failed in {kind[0]} ({kind[1]}: {error}); training is not touched by it"
-            print(one_line(message), file=sys.stderr, flush=True)
+            say(f"recording failed in {kind[0]} ({kind[1]}: {error}); training is not touched by it")
 
     def record(self, name: str, what: Callable[["Tracker"], None]) -> None:
         """Have the tracker do something, unless another command has continued the run. An exception in it is printed
@@ -143,7 +142,8 @@ class TrialCallback(Callback):
         """
         self.cases[case.id] = case
         self.changed(case.id, sentence)
-        print(f"{case.id}  {one_line(sentence)}", flush=True)
+        with suppress(OSError, UnicodeError):  # its trial goes on, whoever reads this
+            print(f"{case.id}  {one_line(sentence)}", flush=True)
 
     def changed(self, case_id: str, sentence: str) -> None:
         """Note what has changed of a case, for its tag ``changes``."""
@@ -161,8 +161,8 @@ class TrialCallback(Callback):
 
     @_never_raises
     def _refused(self, case: Case) -> None:
-        self.progress.start(case)
         self._open(case)
+        self.progress.start(case)
         self._end(case.id, self.outcomes[case.id])
 
     @_never_raises
@@ -170,9 +170,9 @@ class TrialCallback(Callback):
         """Show a trial that ended in an earlier process as done, and deliver to MLflow what it lacks of it."""
         case = self.cases[case_id]
         self.outcomes[case_id] = outcome
-        self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
         stopped = self._stopped(case_id, outcome)
         self.record("settle", lambda tracker: self._settle(tracker, case, outcome, stopped))
+        self.progress.restore(case, outcome.rows, outcome.status, outcome.error)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         """Print now and then that no trial runs because the resources of the next one are taken.
@@ -205,8 +205,8 @@ class TrialCallback(Callback):
         self._errors.pop(case.id, None)
         self._open(case)
         records = self._records[case.id] = merged(self.history(case.id))
-        self.progress.start(case, records)
         self.record("deliver", lambda tracker: tracker.deliver(case.id, records))
+        self.progress.start(case, records)
 
     @_never_raises
     def on_trial_result(
@@ -237,11 +237,11 @@ class TrialCallback(Callback):
         if sentence:
             self._warn(case_id, sentence)
         self._records[case_id] = merged(self._records.get(case_id, ()), [record])
-        self.progress.row(case_id, record)
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [record]))
         self.recorder.begin()
         trial.run_metadata.num_failures = 0  # resources.max_restarts counts from the last completed round
         self._losses.keep(case_id)
+        self.progress.row(case_id, record)
 
     @_never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
@@ -286,7 +286,7 @@ class TrialCallback(Callback):
             self._warn(case_id, unused)
 
     def _warn(self, case_id: str, sentence: str) -> None:
-        print(one_line(f"warning: {title(self.cases[case_id])}: {sentence}"), file=sys.stderr, flush=True)
+        say(f"warning: {title(self.cases[case_id])}: {sentence}")
 
     def _open(self, case: Case) -> None:
         now = time.time()  # MLflow may be told much later
@@ -305,12 +305,12 @@ class TrialCallback(Callback):
             self.over = lost
         finally:  # on a full disk no outcome is kept; the display and MLflow have it all the same
             stopped = self._stopped(case_id, outcome)
-            self.progress.finish(case_id, outcome.status, outcome.error)
             status, error, now = STATUS[outcome.status], outcome.error, time.time()
             tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
             tags |= self.tags.get(case_id, {})
             tags |= {"losses": "; ".join(told)} if (told := self._losses.of(case_id).sentences) else {}
             self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))
+            self.progress.finish(case_id, outcome.status, outcome.error)
 
     def _stopped(self, case_id: str, outcome: Outcome) -> str:
         if outcome.status != "stopped":

@@ -1,6 +1,5 @@
 """Delivery of records that MLflow lacks: sent to it, and sent again later where it is away or refuses something."""
 
-import sys
 import time
 from collections.abc import Sequence
 
@@ -12,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dashboards.experiment_page import Page
 from dashboards.mirror import Mirror
 from dashboards.store import Store, cause
-from dashboards.trial import one_line
+from dashboards.trial import say
 
 RETRY_SECONDS = 60.0  # between two attempts: each one waits for a server that does not answer
 SILENCE_SECONDS = 10.0  # an attempt that fails after more than this has waited for a store that does not answer
@@ -137,8 +136,3 @@ class Delivery:
                 self._files_retry_at = mirror.files_retry_at
             self.tell(error)
         return True
-
-
-def say(sentence: str) -> None:
-    """Print one sentence on standard error."""
-    print(one_line(sentence), file=sys.stderr, flush=True)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Literal, Self
 
@@ -84,7 +85,8 @@ class LiveProgress(Board):
     ) -> None:
         with self._lock:  # what stays on the screen is about the trials: a table with a legend may follow
             self.over, self.use = True, None
-        self._live.__exit__(kind, error, trace)
+        with suppress(OSError):  # the terminal is gone
+            self._live.__exit__(kind, error, trace)
 
     def render(self) -> Group:
         """Return the table, the legend, causes of failures, what waits for what, the cluster, and a summary."""

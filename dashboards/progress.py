@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -11,7 +12,7 @@ from rich.console import Console
 from actors.waiting import Use
 from dashboards.board import Board, Standing
 from dashboards.live import LiveProgress
-from dashboards.trial import Case, Ended, one_line
+from dashboards.trial import Case, Ended, one_line, say
 from fedtext.metrics import legend
 from fedtext.metrics.wording import FACTS, duration, facts, pace, sent
 from fedtext.records import RoundRecord
@@ -88,7 +89,7 @@ class PlainProgress(Board):
 
     def wait(self, sentence: str) -> None:
         """Print on standard error that no trial can start."""
-        print(sentence, file=sys.stderr, flush=True)
+        say(sentence)
 
     def __enter__(self) -> Self:
         return self
@@ -111,8 +112,9 @@ class PlainProgress(Board):
     def _write(self, line: str) -> None:
         encoding = getattr(self.stream, "encoding", None) or "utf-8"
         line = one_line(line) if "\n" in line else line
-        self.stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
-        self.stream.flush()
+        with suppress(OSError):  # nobody reads it, or its disk is full: trials go on
+            self.stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
+            self.stream.flush()
 
 
 def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgress | LiveProgress:

@@ -13,7 +13,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_GIT_COMMIT, MLFLOW_RUN_NOTE
 
-from dashboards.delivery import RETRY_SECONDS, UNDELIVERED, Delivery, say
+from dashboards.delivery import RETRY_SECONDS, UNDELIVERED, Delivery
 from dashboards.description import End, described, ended, of_group, of_trial, summed_up
 from dashboards.experiment_page import Page
 from dashboards.groups import Found, Spread
@@ -25,7 +25,7 @@ from dashboards.packaging import MLMODEL, package
 from dashboards.provenance import experiment_tags
 from dashboards.registry import register
 from dashboards.store import Store, cause
-from dashboards.trial import About, Case, RunStatus, title
+from dashboards.trial import About, Case, RunStatus, say, title
 from dashboards.versions import git_state, versions
 from dashboards.views import path
 from fedtext.config.experiment import Experiment

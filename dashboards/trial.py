@@ -2,7 +2,9 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -112,6 +114,12 @@ def last_values(records: Sequence[RoundRecord]) -> dict[str, float]:
 def one_line(text: str) -> str:
     """Return ``text`` without line breaks and control characters."""
     return "".join(c for c in " ".join(str(text).split()) if c.isprintable())
+
+
+def say(sentence: str) -> None:
+    """Print one sentence on standard error. Nothing is raised if nobody reads it or its disk is full: trials go on."""
+    with suppress(OSError):
+        print(one_line(sentence), file=sys.stderr, flush=True)
 
 
 def short(text: str, most: int) -> str:

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboards.losses import Lost
-from dashboards.trial import Outcome
+from dashboards.trial import Outcome, say
 from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved
@@ -204,7 +203,7 @@ class RunFolder(Begun):
             raise
         except UserError as error:
             if not told:
-                print(f"{error}; it is tried again later, and at the end", file=sys.stderr, flush=True)
+                say(f"{error}; it is tried again later, and at the end")
 
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases that a search has suggested to plan.json, for lists of runs."""
@@ -280,7 +279,7 @@ class RunFolder(Begun):
         try:
             return stored(file, Lost) if file.exists() else Lost()
         except UserError as error:
-            print(f"{error}; restarts of {case_id} are counted from zero", file=sys.stderr, flush=True)
+            say(f"{error}; restarts of {case_id} are counted from zero")
             return Lost()
 
     def keep_lost(self, case_id: str, lost: Lost) -> None:

@@ -95,8 +95,8 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
         say("nothing is left to run: --again runs rows that are kept")
         return 0
     if asked.finished:
-        wrote = work.write(rows, work.finished(), say)
-        say("\n".join(os.path.relpath(file) for file in wrote) or "no trial of these tables has finished")
+        wrote, tables = work.write(rows, work.finished())
+        say("\n".join([*tables, *map(os.path.relpath, wrote)]) or "no trial of these tables has finished")
         return 0
     cases = {case.id: case for of in rows.values() for row in of.values() for case in row}
     store, folder = reached(work.experiment), work.folder
@@ -111,9 +111,9 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     with recorder(job) as recording:
         outcomes, interrupted = train(job, recording)
         ended = {case: one for case, one in outcomes.items() if case in cases}
-        wrote = work.write(rows, {case: one for case, one in ended.items() if one.status == "finished"}, say)
+        wrote, tables = work.write(rows, {case: one for case, one in ended.items() if one.status == "finished"})
         recording.call(partial(_log, wrote), unrecorded)
-        say("\n".join(os.path.relpath(file) for file in wrote))
+        say("\n".join([*tables, *map(os.path.relpath, wrote)]))
         failed = [f"{case}: {one.error}" for case, one in ended.items() if one.status != "finished"]
         left = len(cases) - len(ended)
         if failed or left:
@@ -196,28 +196,28 @@ class Work:
         ended = [case for case, status in self.folder.ended().items() if status == "finished"]
         return {case: Outcome("finished", tuple(history(self.folder.case(case) / "checkpoint"))) for case in ended}
 
-    def write(
-        self, rows: Mapping[str, Rows], outcomes: Mapping[str, Outcome], say: Callable[[str], object]
-    ) -> list[Path]:
-        """Write the tables with the rows whose first seeds have finished, and print them.
+    def write(self, rows: Mapping[str, Rows], outcomes: Mapping[str, Outcome]) -> tuple[list[Path], list[str]]:
+        """Write the tables with the rows whose first seeds have finished.
 
         Args:
             rows: The rows that were run, by table, with their cases.
             outcomes: The outcomes of trials that have finished.
-            say: Called with each table.
 
         Returns:
-            The files.
+            The files, and each table as Markdown.
+
+        Raises:
+            UserError: They cannot be written.
         """
-        wrote = []
+        wrote, tables = list[Path](), list[str]()
         for number, cases in rows.items():
             ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in cases.items()}
             if ran := {row: of for row, of in ran.items() if of}:
                 result = self.table(number, ran, outcomes)
                 wrote += write(result, self.stem(number))
-                say(f"\n{markdown(result)}")
+                tables.append(f"\n{markdown(result)}")
         update(self.out)
-        return wrote
+        return wrote, tables
 
     def table(self, number: str, ran: Rows, outcomes: Mapping[str, Outcome]) -> Reproduction:
         """Return a table of the outcomes, with the rows that are kept, and notes on all of them.

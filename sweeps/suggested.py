@@ -1,12 +1,11 @@
 """The cases of a search, made as its points are suggested."""
 
-import sys
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from actors.trial import Assignment
 from dashboards.callback import TrialCallback
-from dashboards.trial import Outcome, last_values, one_line
+from dashboards.trial import Outcome, last_values, say
 from fedtext.config.tune import Tune
 from sweeps.arrange import added
 from sweeps.job import Job
@@ -108,6 +107,6 @@ def result_of(cases: Sequence[Case], outcomes: Mapping[str, Outcome], tune: Tune
     last = [last_values(outcome.rows) for outcome in found]
     missing = [name for name in names if any(name not in values for values in last)]
     if missing:
-        print(one_line(f"{cases[0].group} has no {missing[0]}: for the search it has failed"), file=sys.stderr)
+        say(f"{cases[0].group} has no {missing[0]}: for the search it has failed")
         return Result()
     return Result.of([sum(values[name] for values in last) / len(last) for name in names])

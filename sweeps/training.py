@@ -1,6 +1,5 @@
 """The training of a job's trials by Ray Tune. Those whose nodes were lost are planned again."""
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from actors.shipment import Shipment, ship
 from actors.trial import Assignment
 from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.pending import AGAIN_S
-from dashboards.trial import Ended, Outcome, one_line
+from dashboards.trial import Ended, Outcome, say
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.runtime.remote import store_variables
@@ -113,20 +112,16 @@ def _displaced(
         while cases:
             try:
                 sentence = arranged_again(job, cases)
-                _say(f"{counted(len(cases), 'trial')} planned again: {sentence}")
+                say(f"{counted(len(cases), 'trial')} planned again: {sentence}")
                 break
             except UserError as error:
                 if time.monotonic() >= speak_at:
                     speak_at = time.monotonic() + AGAIN_S
-                    _say(f"waiting for nodes for {counted(len(cases), 'trial')}: {error}")
+                    say(f"waiting for nodes for {counted(len(cases), 'trial')}: {error}")
                 time.sleep(LOOK_S)
     except KeyboardInterrupt:
         raise Interrupted from None
     return cases
-
-
-def _say(sentence: str) -> None:
-    print(one_line(sentence), file=sys.stderr, flush=True)
 
 
 def _ended(job: Job, reached: Mapping[str, Sequence[RoundRecord]]) -> dict[str, Ended]:
@@ -155,7 +150,7 @@ class Concurrent:
         """Return the number. Whoever runs trials asks again and again."""
         if self.asked == "auto" and (there := self._room(cluster.nodes())) > max(self.most, self._room(self.nodes)):
             self.most = there
-            _say(f"the cluster has grown: up to {there} trials run side by side from now on")
+            say(f"the cluster has grown: up to {there} trials run side by side from now on")
         return self.most
 
     def _room(self, nodes: Sequence[Node]) -> int:

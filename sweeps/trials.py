@@ -1,6 +1,5 @@
 """The trials of a job: run by Tune, recorded in MLflow, displayed while they run."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from dashboards.losses import Losses
 from dashboards.progress import progress
 from dashboards.recorder import Recorder
 from dashboards.table import best
-from dashboards.trial import About, Dataset, Outcome, RunStatus, one_line
+from dashboards.trial import About, Dataset, Outcome, RunStatus, say
 from fedtext.commands.guard import INTERRUPTED
 from fedtext.commands.last_words import last_words
 from fedtext.config.engine import engine_reason, stack_size
@@ -87,10 +86,7 @@ def _reported(job: Job, outcomes: Mapping[str, Outcome], recording: Recorder) ->
         written = reports.write(collected(job.folder, job.experiment, job.cases, outcomes), job.folder.path)
     except Exception as error:  # an error of the report is not to end a sweep with trials of many hours
         again = f"{spelled('report')} {job.folder.path}"
-        print(
-            one_line(f"the report was not written ({error}); nothing that was trained is lost by it: {again}"),
-            file=sys.stderr,
-        )
+        say(f"the report was not written ({error}); nothing that was trained is lost by it: {again}")
         return None
     for folder in dict.fromkeys(file.parent for file in written):
         files = [file for file in written if file.parent == folder]
@@ -143,7 +139,7 @@ def recorder(job: Job) -> Recorder:
 
 def unrecorded(error: Exception) -> None:
     """Print that MLflow cannot record the run."""
-    print(one_line(f"{error}; nothing that was trained is lost by it"), file=sys.stderr, flush=True)
+    say(f"{error}; nothing that was trained is lost by it")
 
 
 def _shape(nodes: Sequence[Node]) -> dict[str, str]:

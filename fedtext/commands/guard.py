@@ -31,10 +31,11 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
         try:
             status = ended()
         except SystemExit as ended_by:  # such as --help
-            if _unread() and not ended_by.code:
-                ended_by.code = PIPE
+            unwritten = _unwritten()
+            ended_by.code = ended_by.code or unwritten
             raise
-        return PIPE if _unread() and not status else status
+        unwritten = _unwritten()
+        return status or unwritten
 
     def ended() -> int:
         try:
@@ -44,9 +45,11 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             print(f"error: {error}", file=sys.stderr)
             return 2 if isinstance(error, UserError) else 1
         except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
-            _unread()
+            _unwritten()
             return PIPE
         except OSError as error:
+            if status := _unwritten():
+                return status
             if not (sentence := unwritable(error)):
                 if _of_plugin(error):
                     return 1
@@ -93,14 +96,21 @@ def _of_plugin(error: Exception) -> bool:
     return True
 
 
-def _unread() -> bool:
-    """Write what is left of the output, and return whether its reader has closed the pipe.
+def _unwritten() -> int:
+    """Write what is left of the output.
 
-    Python would notice that when the process ends, and say so on stderr.
+    If that fails, the rest is dropped: Python would notice when the process ends, and print a traceback.
+
+    Returns:
+        The exit status: 0 if it is written; 141 if its reader has closed the pipe; 2, after a sentence on stderr, if it
+        cannot be written for another reason, such as a disk that is full.
     """
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        if isinstance(error, BrokenPipeError):
+            return PIPE
+        print(f"error: the standard output cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0

@@ -12,6 +12,7 @@ import pytest
 
 from dashboards import store as stores
 from dashboards.callback import TrialCallback
+from dashboards.losses import Lost
 from dashboards.progress import PlainProgress
 from dashboards.recorder import Recorder
 from fedtext.errors import UserError
@@ -28,6 +29,12 @@ class Told:
 
     def __init__(self) -> None:
         self.words: list[str] = []
+
+    def open_trial(self, case: Case, *told: Any) -> None:
+        self.words.append(f"{case.id} opened")
+
+    def close_trial(self, case: str, status: str, *told: Any) -> None:
+        self.words.append(f"{case} {status}")
 
     def deliver(self, case: str, records: list[RoundRecord]) -> None:
         self.words.append(f"{case} {records[0].round}")
@@ -54,6 +61,43 @@ def test_it_begins_with_the_first_round_and_keeps_the_order() -> None:
         callback.on_trial_result(0, [], trial, {"record": RoundRecord(1, 0.0, {})})
         assert began.wait(60)
     assert made.words == ["before 0", "case 1"]
+
+
+class Unshown(PlainProgress):
+    """A display with a mistake."""
+
+    def _print(self, *told: Any) -> None:
+        raise KeyError("a column")
+
+
+class Unread(io.StringIO):
+    """A stream whose reader has closed the pipe."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("progress", [PlainProgress, Unshown])
+def test_a_trial_is_recorded_whether_or_not_it_is_displayed(
+    progress: type[PlainProgress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages on standard error end nothing either."""
+    made: Any = Told()
+    case, kept = Case("case", "case", "", False, {}, tiny.experiment()), list[str]()
+    trial: Any = SimpleNamespace(config={"case": case.id}, run_metadata=SimpleNamespace(num_failures=1))
+    losses: Any = SimpleNamespace(regained=lambda *told: (told[2], ""), keep=kept.append, of=lambda _: Lost())
+    monkeypatch.setattr(sys, "stderr", Unread())
+    with Recorder(lambda: made, hold=0) as recorder:
+        display = progress([case], Unread())
+        callback = TrialCallback([case], recorder, display, lambda case_id: [RoundRecord(1, 0.0, {})], losses=losses)
+        callback.on_trial_start(0, [], trial)
+        last = RoundRecord(case.experiment.training.rounds, 0.0, {})
+        callback.on_trial_result(0, [], trial, {"record": last, "unused_gpus": "a GPU is not used"})
+        callback.on_trial_complete(0, [], trial)
+        callback.change(case, "it goes on with lr=0.1")
+    assert made.words == ["case opened", "case 1", f"case {last.round}", "case FINISHED"]
+    assert trial.run_metadata.num_failures == 0
+    assert kept == ["case"]
 
 
 def test_a_second_ctrl_c_waits_for_nothing_and_tells_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

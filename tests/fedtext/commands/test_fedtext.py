@@ -234,6 +234,17 @@ def test_an_input_that_is_no_utf_8_reaches_the_command(monkeypatch: pytest.Monke
         read.clear()
 
 
+@pytest.mark.parametrize("words", ["--version", "--help", "predict --help"])
+def test_an_output_on_a_full_disk_is_one_sentence(words: str) -> None:
+    """Also if all of it fits into the buffer."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        argv = [sys.executable, "-c", FEDTEXT, *words.split()]
+        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, env=env, text=True)
+    assert done.stderr == "error: the standard output cannot be written: No space left on device\n"
+    assert done.returncode == 2
+
+
 def test_a_command_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python has no streams in a process that was started with closed ones."""
 
