@@ -41,12 +41,16 @@ class Page:
         self.experiment, self.name, self.sweep, self.again = experiment, name, sweep, again
         self.owed = True
         self._parameters: dict[str, None] = {}
+        self._guarantees = _guarantees(experiment)
 
     def add(self, case: Case) -> None:
-        """Add a trial: its parameters are columns of the view."""
+        """Add a trial: its parameters and its guarantees are columns of the view."""
         found = dict.fromkeys(varying(case)) if self.sweep else {}
-        self.owed = self.owed or not found.keys() <= self._parameters.keys()
+        guarantees = _guarantees(case.experiment) if self.sweep else {}
+        known = found.keys() <= self._parameters.keys() and guarantees.keys() <= self._guarantees.keys()
+        self.owed = self.owed or not known
         self._parameters |= found
+        self._guarantees |= guarantees
 
     @property
     def several(self) -> bool:
@@ -126,10 +130,19 @@ class Page:
     def _columns(self) -> Iterable[str]:
         """Return the metrics of the table beside the one that sorts it, in their order."""
         one = self.experiment
-        private = ["epsilon"] if one.uplink or one.server.noise else []
         shown = [name for name in one.evaluated_metrics if (metric := find(name)) and metric.columns != "none"]
-        ordered = [*sorted(shown, key=column_order), *private, "bytes_total"]
-        return [name for name in ordered if name != one.tune.metric][:COLUMNS]
+        last = [name for name in (*sorted(self._guarantees), "bytes_total") if name != one.tune.metric]
+        ordered = [name for name in sorted(shown, key=column_order) if name != one.tune.metric]
+        return [*ordered[: COLUMNS - len(last)], *last]
+
+
+def _guarantees(experiment: Experiment) -> dict[str, None]:
+    """Return the names of the guarantees that a trial reports: of clients, and of single texts."""
+    found = {
+        "epsilon": bool(experiment.uplink or experiment.server.noise),
+        "epsilon_text": experiment.training.dp_sgd is not None,
+    }
+    return {name: None for name, reported in found.items() if reported}
 
 
 def _digest(text: str) -> str:

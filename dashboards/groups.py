@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboards.trial import Case, Outcome, last_values, title
+from dashboards.last import last_values
+from dashboards.trial import Case, Outcome, title
 
 
 @dataclass(frozen=True)

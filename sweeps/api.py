@@ -6,10 +6,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dashboards.last import last_values
 from dashboards.pareto import front
 from dashboards.store import Store, cause, resolve
 from dashboards.table import best
-from dashboards.trial import Outcome, last_values
+from dashboards.trial import Outcome
 from fedtext.api.model import Model
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError

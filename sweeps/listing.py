@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import yaml
 
+from dashboards.last import last_values
 from fedtext.errors import UserError, spelled
 from fedtext.metrics import smaller_is_better
 from fedtext.runtime.lock import is_locked
@@ -173,7 +174,6 @@ def _trials(folder: Path, planned: Mapping[str, About]) -> Iterator[ListedTrial]
         about = planned.get(case, About())
         records = glance(folder / case / "checkpoint")
         outcome = glimpsed(folder / case / OUTCOME, Outcome)
-        values = {name: value for record in records for name, value in record.metrics.items() if value is not None}
         yield ListedTrial(
             case,
             about.get("method") or re.sub(r"^\d+-|-seed\d+$", "", case),
@@ -181,7 +181,7 @@ def _trials(folder: Path, planned: Mapping[str, About]) -> Iterator[ListedTrial]
             outcome["status"] if outcome else "begun" if records else "waiting",
             records[-1].round if records else 0,
             about.get("rounds"),
-            values,
+            last_values(records),
             outcome.get("error", "") if outcome else "",
         )
 

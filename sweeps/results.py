@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigram_row, unit
-from dashboards.trial import Outcome, last_values
+from dashboards.last import last_values
+from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
 from fedtext.config.selection import threshold
 from fedtext.errors import UserError

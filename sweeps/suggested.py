@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from actors.trial import Assignment
 from dashboards.callback import TrialCallback
-from dashboards.trial import Outcome, last_values, say
+from dashboards.last import last_values
+from dashboards.trial import Outcome, say
 from fedtext.config.tune import Tune
 from sweeps.arrange import added
 from sweeps.job import Job

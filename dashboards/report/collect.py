@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dashboards.groups import Group, Spread, groups
+from dashboards.last import last_values
 from dashboards.table import UNIGRAM, best, rank, short_keys
-from dashboards.trial import Case, Outcome, last_values, one_line, short
+from dashboards.trial import Case, Outcome, one_line, short
 from fedtext.accounting.entry import Entry
 from fedtext.canaries.measure import FILE as CANARIES
 from fedtext.canaries.pairs import Run, of_pairs, run

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dashboards.experiment_page import Page
 from dashboards.names import GROUPS, logged, short_keys
 from dashboards.store import Store
 from dashboards.tracking import Tracker
@@ -59,6 +60,21 @@ def test_a_view_opens_with_the_swept_keys_and_the_metric_that_sorts(tmp_path: Pa
     assert tracker.charts_path() == (
         "/#/experiments/1/runs?viewStateShareKey=first&compareRunsMode=CHART&workflowType=machine_learning"
     )
+
+
+def test_a_view_has_the_guarantees_that_any_of_its_trials_reports() -> None:
+    """Also where they are swept, from a base without any."""
+    page = Page(experiment(), "first", True, "again")
+    assert {"epsilon", "epsilon_text"}.isdisjoint(page.view().metrics)
+    page.owed = False
+    private = experiment(uplink=[{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 1.0}}])
+    page.add(replace(kteps(1, 0.0), experiment=private))
+    assert page.owed
+    assert page.view().metrics[-2:] == ["epsilon", "bytes_total"]
+    texts = experiment(method="fedavg", training={"rounds": 3, "dp_sgd": {"multiplier": 1.0}})
+    page.add(replace(kteps(2, 0.0), experiment=texts))
+    assert page.view().metrics[-3:] == ["epsilon", "epsilon_text", "bytes_total"]
+    assert len(page.view().metrics) <= 9
 
 
 def test_a_description_says_what_was_swept_unless_a_person_has_written_another(tmp_path: Path, store: Store) -> None:

@@ -23,7 +23,7 @@ from sweeps.folder import RunFolder
 from sweeps.listing_table import _ago, print_run, print_runs
 from tests import ROOT
 from tests.loops import nonempty
-from tests.planned import Planned, experiment, kteps, rows
+from tests.planned import Planned, experiment, kteps, row, rows
 
 CASES = [Planned("00-fedavg", "fedavg", True, experiment("fedavg")), kteps(1, 0.01), kteps(2, 0.1)]
 
@@ -77,6 +77,14 @@ def test_a_run_is_listed_with_its_state_its_rounds_and_its_best_metric(storage: 
     assert [trial.status for trial in found["half"].trials] == ["finished", "begun", "waiting"]
     assert found["new"].best is None
     assert found["broken"].trials[2].error == "client dvd failed"
+
+
+def test_a_metric_that_the_last_evaluation_lacks_is_not_that_of_an_older_model(storage: Path) -> None:
+    """As in the table of a sweep, in its report and in a search."""
+    records = row(1, AUC=0.6), row(2, AUC=0.7, bytes_total=8.0), row(3)
+    begun(storage, "lacking", c1=Outcome("finished", records))
+    trial = listing.run(storage / "lacking").trials[1]
+    assert trial.metrics == records[-1].metrics | {"bytes_total": 8.0}
 
 
 def test_the_best_value_is_that_of_a_mean_over_seeds() -> None:
