@@ -8,6 +8,7 @@ from fedtext.corpora.types import Corpus
 
 FILE = "partition.svg"
 _NAMED, _LETTERS = 20, 40  # the most clients whose names are on the axis, and the most characters of a name
+_SHORT, _LETTER = 10, 0.06  # characters of names that have room below, and inches of height for each further one
 
 
 def picture(corpus: Corpus) -> str:
@@ -25,7 +26,9 @@ def _picture(corpus: Corpus) -> str:
 
     skew = Skew.of(corpus)
     high = min(3.2, max(0.5, 0.14 * corpus.classes))
-    figure = Figure(figsize=(9, 1.6 + 2 * high), layout="constrained")
+    named = [short(one_line(c.name), _LETTERS) for c in corpus.clients] if len(corpus.clients) <= _NAMED else []
+    below = _LETTER * max(0, max(map(len, named), default=0) - _SHORT)
+    figure = Figure(figsize=(9, 1.6 + 2 * high + below), layout="constrained")
     FigureCanvasSVG(figure)
     panels = figure.subplots(2, 1, sharex=True)
     for panel, side, counts_KC in zip(panels, ("train", "test"), (skew.train_KC, skew.test_KC), strict=True):
@@ -34,13 +37,8 @@ def _picture(corpus: Corpus) -> str:
         panel.set_ylabel("class")
         panel.yaxis.set_major_locator(MaxNLocator(10, integer=True))
         panel.spines[:].set_color("#bbb")
-    if len(corpus.clients) <= _NAMED:
-        panels[1].set_xticks(
-            range(len(corpus.clients)),
-            [short(one_line(c.name), _LETTERS) for c in corpus.clients],
-            rotation=30,
-            ha="right",
-        )
+    if named:
+        panels[1].set_xticks(range(len(named)), named, rotation=30, ha="right")
     else:
         panels[1].set_xlabel("client")
         panels[1].xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dashboards.trial import one_line
 from fedtext.runtime.markdown import plain
 
 _LATEX = {
@@ -28,6 +29,8 @@ _LATEX = {
     "…": r"\ldots{}",
     "×": r"$\times$",
 }
+_FORMULA = ("=", "+", "-", "@")
+_NUMBER = re.compile(r"-(\d+(\.\d*)?(e[-+]?\d+)?)?")  # or -, which stands for none
 
 
 @dataclass(frozen=True)
@@ -92,20 +95,23 @@ def as_csv(table: Table) -> str:
 
 
 def _guarded(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "@", "\t") or re.match(r"-(?!\d|$)", text) else text
+    """Return a text on one line, which no spreadsheet takes for a formula."""
+    text = one_line(text)
+    return f"'{text}" if text[:1] in _FORMULA and not _NUMBER.fullmatch(text) else text
 
 
 def latex_escaped(text: str) -> str:
-    """Return text as LaTeX prints it."""
-    return "".join(_LATEX.get(character, character) for character in text)
+    """Return a text, on one line, as LaTeX prints it."""
+    return "".join(_LATEX.get(character, character) for character in one_line(text))
 
 
 def as_latex(table: Table) -> str:
     """Return a table as a LaTeX ``table`` with booktabs."""
 
     def line(texts: Sequence[str]) -> str:
-        return f"    {' & '.join(texts)} \\\\"
+        # LaTeX reads * and [...] for arguments of the rule or the end of the line before, beyond blanks and line ends
+        argument = "{}" * "".join(texts[:1]).startswith(("*", "["))
+        return f"    {argument}{' & '.join(texts)} \\\\"
 
     columns = "".join("l" if text else "r" for text in table.texts)
     marked = [[_latex(one) for one in row] for row in table.rows]

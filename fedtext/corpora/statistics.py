@@ -7,6 +7,7 @@ from fedtext.corpora.skew import Skew
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.totals import render_stored, unused
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, Leaks, RawClient
+from fedtext.errors import escaped
 from fedtext.text.tokens import BOS, EOS, EOS_ID, UNK, UNK_ID
 
 _COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train")
@@ -81,7 +82,7 @@ def _has_unlabeled(corpus: Corpus) -> bool:
 def _cells(report: ClientReport) -> tuple[str, ...]:
     leaks = report.leaks
     return (
-        report.name,
+        escaped(report.name),
         f"{report.train:,}",
         f"{report.validation:,}",
         f"{report.test:,}",

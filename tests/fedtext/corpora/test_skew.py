@@ -1,6 +1,7 @@
 """How unevenly classes lie with clients: in figures, in a table, in a picture."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from platform.corpora import main
 
@@ -50,6 +51,20 @@ def test_the_picture_is_an_svg_with_the_figures_of_the_corpus() -> None:
     assert "demo: 3 clients of 20 to 20 train texts and 2.0 of 2 classes" in drawn  # beside the letters' outlines
     assert corpus.clients[2].name in drawn
     assert drawn.count("<image") >= 2
+
+
+def test_long_names_of_clients_have_room_in_the_picture(recwarn: pytest.WarningsRecorder) -> None:
+    corpus = prepare(DemoCorpus(clients=3, train=20, test=10), Embedding(), 0, None)
+    clients = [replace(client, name=f"{place} {'W' * 80}") for place, client in enumerate(corpus.clients)]
+    picture(replace(corpus, clients=clients))
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_name_of_two_lines_is_on_one_in_the_table() -> None:
+    corpus = prepare(DemoCorpus(clients=3, train=20, test=10), Embedding(), 0, None)
+    report = [replace(one, name=f"a\nb{place}") for place, one in enumerate(corpus.report)]
+    lines = render(replace(corpus, report=report)).splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["a\\nb0", "a\\nb1", "a\\nb2"]
 
 
 def test_the_command_shows_the_table_and_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
