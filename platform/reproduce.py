@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from platform._words import add_cluster, guarded, keep_ray_here, place  # type: ignore[import-not-found]
 
@@ -22,10 +23,10 @@ it also where others failed or were interrupted.
 
 
 def _share(word: str) -> float:
-    share = float(word)
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError("a scale lies above 0 and is at most 1")
-    return share
+    with suppress(ValueError):
+        if 0 < (share := float(word)) <= 1:
+            return share
+    raise argparse.ArgumentTypeError(f"{word} is no scale: give a number above 0 and at most 1")
 
 
 def parser() -> Parser:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dashboards import report as reports
@@ -11,6 +12,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.files import validate
 from fedtext.errors import UserError, spelled
 from fedtext.records import RoundRecord
+from fedtext.runtime.lock import is_locked
 from fedtext.state.checkpoint import history
 from sweeps.folder import RunFolder
 from sweeps.places import PLAN, STORAGE, home
@@ -43,7 +45,8 @@ def report(run: str) -> list[Path]:
     cases = make_cases(content, experiment, source, suggested_points(folder.path))
     if experiment.tune.scheduler == "pbt":
         cases = evolved(cases, folder, experiment, content, source)
-    return reports.write(collected(folder, experiment, cases), folder.path)
+    found = replace(collected(folder, experiment, cases), running=is_locked(folder.path))
+    return reports.write(found, folder.path)
 
 
 def collected(

@@ -1,5 +1,6 @@
 """The trials of a job: run by Tune, recorded in MLflow, displayed while they run."""
 
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def _reported(job: Job, outcomes: Mapping[str, Outcome], recording: Recorder) ->
     try:
         written = reports.write(collected(job.folder, job.experiment, job.cases, outcomes), job.folder.path)
     except Exception as error:  # an error of the report is not to end a sweep with trials of many hours
-        again = f"{spelled('report')} {job.folder.path}"
+        again = f"{spelled('report')} {shlex.quote(str(job.folder.path))}"
         say(f"the report was not written ({error}); nothing that was trained is lost by it: {again}")
         return None
     for folder in dict.fromkeys(file.parent for file in written):

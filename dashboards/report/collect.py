@@ -134,6 +134,7 @@ class Sweep:
         problems: Sentences on what could not be read.
         commands: How it is repeated, continued and reported, by purpose.
         versions: The versions of the software that worked on it, in order.
+        running: Whether a command works on it.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Sweep:
     problems: Sequence[str] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     versions: Sequence[Mapping[str, str]] = ()
+    running: bool = False
 
     @property
     def metric(self) -> str:

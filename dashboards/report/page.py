@@ -83,7 +83,8 @@ def warnings(sweep: Sweep) -> list[str]:
     ]
     left = [sample for _, sample in every if sample.status == "left"]
     again = sweep.commands.get("continue", "the same command")
-    open_ = [f"{len(left)} of {len(sweep.cases)} trials have not ended: {again} continues them."] if left else []
+    goes_on = "a command works on them" if sweep.running else f"{again} continues them"
+    open_ = [f"{len(left)} of {len(sweep.cases)} trials have not ended: {goes_on}."] if left else []
     count = sum(sample.status == "stopped" for _, sample in every)
     early = (
         [f"{count} of {len(sweep.cases)} trials stopped early: the values are of the round that each reached."]

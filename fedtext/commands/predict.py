@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from unicodedata import category
 
 from fedtext.commands.parser import Parser, command_parser
 from fedtext.errors import UserError, escaped
@@ -68,13 +69,18 @@ def main(words: Sequence[str] | None) -> int:
             texts, tokens, arguments.temperature, client=arguments.client, tokenized=arguments.tokenized
         )
         for text, more in zip(texts, added, strict=True):
-            print(f"{text}{escaped(more)}")
+            print(f"{_shown(text)}{escaped(more)}")
         return 0
     if arguments.temperature:
         raise UserError("--temperature draws the tokens of a continuation: say with --tokens how many, or leave it out")
     for text, found in zip(texts, model.predict(texts, arguments.client, arguments.tokenized), strict=True):
-        print(f"{_told(found)}  {text}")
+        print(f"{_told(found)}  {_shown(text)}")
     return 0
+
+
+def _shown(text: str) -> str:
+    """Return a text on one line, as a terminal shows it. Unlike ``escaped`` it leaves every kind of blank as it is."""
+    return "".join(char if category(char) == "Zs" else escaped(char) for char in text)
 
 
 def _quoted(word: str) -> str:

@@ -153,6 +153,8 @@ def test_what_is_incomplete_is_said(made: dict[str, Sweep], pages: dict[str, str
     assert first.startswith("2 of 8 trials have not ended: python -m platform.sweep --resume ")
     assert second == "fedavg, seed 1, failed: client <films> failed: its loss is not finite."
     assert "client &lt;films&gt; failed" in pages["broken"]
+    at_work = warnings(replace(made["broken"], running=True))
+    assert at_work == ["2 of 8 trials have not ended: a command works on them.", second]
     assert 'class="warn"' not in pages["small"]
     hurt = replace(made["small"], problems=["The records of x cannot be read."])
     assert "The records of x cannot be read." in page(hurt)

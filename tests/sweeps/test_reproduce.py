@@ -220,6 +220,14 @@ def test_a_folder_without_a_name_is_refused() -> None:
         main(["kteps", "2", "--out", ""])
 
 
+@pytest.mark.parametrize("word", ["half", "0", "1.5", "nan"])
+def test_a_scale_is_a_share(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["kteps", "2", "--scale", word])
+    assert left.value.code == 2
+    assert f"--scale: {word} is no scale: give a number above 0 and at most 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["kteps"], ["kteps", "2", "--render", "a.csv"]])
 def test_tables_or_files_are_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:

@@ -66,6 +66,23 @@ def test_python_m_fedtext_is_the_same_command(tmp_path: Path, monkeypatch: pytes
     assert "python -m fedtext sweep a.yaml --dry-run" in out
 
 
+@pytest.mark.parametrize("words", [["--completion", "bash"], ["--keys", "method.mu"]])
+def test_python_m_fedtext_has_every_option_of_the_command(words: list[str]) -> None:
+    expected = said(*words)
+    assert said(*words, main=as_module) == expected
+    assert (expected[0], expected[2]) == (0, "")
+
+
+def test_python_m_fedtext_proposes_the_nearest_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = said("swep", "demo.yaml", main=as_module)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: there is no command swep; did you mean sweep?")
+    assert "there is no experiment file other" in said("other", main=as_module)[2]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "swep").write_text("name: [")
+    assert said("swep", main=as_module)[2].startswith("error: swep, line 1: ")
+
+
 def test_every_command_of_the_table_is_there_with_its_parser() -> None:
     script = (
         "from fedtext.commands import COMMANDS, in_repository; in_repository(); from importlib import import_module\n"
@@ -211,6 +228,10 @@ def test_a_run_without_ray_is_the_same_by_three_names(capsys: pytest.CaptureFixt
     assert re.match(r"Ag [\d.]+ % accuracy of the shared model on each client's own texts", end)
     told = {line.split()[0] for line in end.splitlines()}
     assert {"Ag_val", "bytes_total", "loss_transfer", "clients_trained", "round_seconds"} <= told
+
+
+def test_a_text_is_shown_on_one_line_of_its_own() -> None:
+    assert predict._shown("a\x1b[31mred\nline\u3000of\xa0words") == "a\\x1b[31mred\\nline\u3000of\xa0words"
 
 
 def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
