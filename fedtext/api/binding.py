@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.layout import is_table
 from fedtext.methods import base
+from fedtext.models.places import places_of
 from fedtext.models.ranks import Ranks
 from fedtext.parameters import build_network, table_rows
 from fedtext.state import model_folder
@@ -126,6 +127,7 @@ def _fill(network: nn.Module, state: dict[str, Any], rows: int) -> None:
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in network.named_parameters()}
     shapes = {name: (rows, *shape[1:]) if is_table(name) else shape for name, shape in shapes.items()}
+    parameters: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if tuple(tensor.shape) != shapes.get(name):
             asked = f"has the shape {list(shapes[name])}" if name in shapes else "does not exist"
@@ -133,5 +135,8 @@ def _fill(network: nn.Module, state: dict[str, Any], rows: int) -> None:
                 f"the model is damaged ({name}, of shape {list(tensor.shape)}, {asked} in its experiment): "
                 f"{model_folder.AGAIN}"
             )
-        module, _, leaf = name.rpartition(".")
-        network.get_submodule(module)._parameters[leaf] = nn.Parameter(tensor, requires_grad=False)
+        parameters[name] = nn.Parameter(tensor, requires_grad=False)
+    places = places_of(network)
+    for name, parameter in places.everywhere(parameters).items():
+        place, leaf = places.of[name]
+        place[leaf] = parameter

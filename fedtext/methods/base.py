@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -24,19 +23,19 @@ from fedtext.methods.state import Local, State, Tensors
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss
 from fedtext.models.parts import Parts
+from fedtext.models.places import places_of
 from fedtext.schema import Strict
 
 Inference = Literal["both", "shared", "private"]
 Result = TypeVar("Result")
 FUSES = ("loss", "weights", "objective")  # what ``Method.fused`` computes in their place
 
-_HOLDERS: WeakKeyDictionary[nn.Module, dict[str, tuple[dict[str, Any], str]]] = WeakKeyDictionary()
-
 
 class Model:
     """A network with one client's parameters. Calling it with a batch returns the network's outputs.
 
-    It does what torch's ``functional_call`` does, without searching the network in each call.
+    It does what torch's ``functional_call`` does, without searching the network in each call. A parameter that the
+    network has in several places, such as a weight that two layers share, is the same in all of them.
     """
 
     def __init__(self, network: nn.Module, parameters: Mapping[str, Tensor]) -> None:
@@ -47,15 +46,15 @@ class Model:
 
     def run(self, function: Callable[[Any], Result]) -> Result:
         """Call a function with the network, which has the parameters meanwhile."""
-        holders, before = _holders(self.network), {}
+        places, before = places_of(self.network), {}
         try:
-            for name, tensor in self.parameters.items():
-                place, leaf = holders[name]
+            for name, tensor in places.everywhere(self.parameters).items():
+                place, leaf = places.of[name]
                 before[name], place[leaf] = place[leaf], tensor
             return function(self.network)
         finally:
             for name, tensor in before.items():
-                place, leaf = holders[name]
+                place, leaf = places.of[name]
                 place[leaf] = tensor
 
     def cross_entropy(self, batch: Batch) -> Tensor:
@@ -67,17 +66,6 @@ class Model:
         own = getattr(self.network, "cross_entropy", None)
         loss = self.run(lambda network: network.cross_entropy(batch)) if own else None
         return cross_entropy(self(batch), batch.labels_B) if loss is None else loss
-
-
-def _holders(network: nn.Module) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return the place of each parameter of a network: a module's dict, and the name in it."""
-    if network not in _HOLDERS:
-        _HOLDERS[network] = {
-            f"{path}.{leaf}" if path else leaf: (module._parameters, leaf)
-            for path, module in network.named_modules()
-            for leaf in module._parameters
-        }
-    return _HOLDERS[network]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,9 @@ from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.copies import Copying
 from fedtext.methods.fedmmd import FedMMD
 from fedtext.methods.kteps import KTEPS
+from fedtext.models.places import places_of
+from fedtext.models.sizes import without_memory
+from fedtext.parameters import build_network
 from fedtext.text.pretrained import identity
 from fedtext.text.representation import BPE
 
@@ -45,6 +48,7 @@ VERSIONS = {
     "finer": 1,  # sampled rounds of many clients: weights are divided by about those of a round, and not by all
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
+    "tied": 1,  # networks of plug-ins with a parameter in several places: it is the same in all of them
 }
 
 # The results of a run depend on these parts of an experiment only.
@@ -221,7 +225,20 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "finer": sampled and not experiment.server.secure_aggregation,
         "kernels": isinstance(experiment.method, KTEPS | FedMMD | ASPMTL),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
+        "tied": _tied(experiment, clients),
     }
+
+
+def _tied(experiment: Experiment, clients: int) -> bool:
+    """Return whether the network of a plug-in has a parameter in several places; True if it cannot be known here."""
+    if all(type(part).__module__.startswith("fedtext.") for part in (experiment.model, experiment.method)):
+        return False  # none of ours has
+    try:
+        with without_memory(experiment.model):
+            network = build_network(experiment, 2, max(1, clients - experiment.method.pooled), weights=False)
+    except Exception:  # any of a plug-in's code, which may be for another number of classes
+        return True
+    return bool(places_of(network).tied)
 
 
 def _digest(parts: Any) -> str:
