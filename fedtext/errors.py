@@ -46,6 +46,10 @@ class OwnershipLostError(UserError):
     """Another command has continued the run, on this machine or another: this one has to stop."""
 
 
+class NetworkError(UserError):
+    """A network that no client can train."""
+
+
 class ClientError(RuntimeError):
     """A failure of a client's computation: its loss is not finite, or its code raised an exception.
 

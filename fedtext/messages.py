@@ -51,6 +51,7 @@ class Reply:
         bytes_up: Size of the encoded update.
         metrics: Metrics of the local update, by name.
         error: Why the local update failed; empty if it did not.
+        unfit: Whether it fails with every client, since the network cannot be trained.
     """
 
     client: int
@@ -58,3 +59,4 @@ class Reply:
     bytes_up: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    unfit: bool = False

@@ -18,6 +18,7 @@ from fedtext.models.language import LanguageModel
 from fedtext.models.parts import Parts
 from fedtext.models.ranks import Ranks
 from fedtext.models.sizes import without_memory
+from fedtext.models.trainable import check_parameters
 from fedtext.schema import watched
 from fedtext.seeding import generator, torch_scope
 
@@ -148,6 +149,7 @@ def _shapes(experiment: Experiment, classes: int, clients: int, features: int) -
     watching, read = watched(method)
     with without_memory(model):
         made = build_network(experiment.model_copy(update={"method": watching}), classes, clients, features, False)
+    check_parameters(made, model.fixes)
     shapes = {name: tuple(parameter.shape) for name, parameter in made.named_parameters()}
     if sum(map(len, _KNOWN.values())) >= MOST_KNOWN:
         _KNOWN.clear()
@@ -167,11 +169,15 @@ def initial(
         experiment: The experiment.
         corpus: The corpus.
         clients: Number of its clients; None: that of its list.
+
+    Raises:
+        NetworkError: A parameter cannot be trained.
     """
     clients = len(corpus.clients) if clients is None else clients
     assert clients, "a network may depend on the number of clients"
     method = experiment.method
     network = build_network(experiment, corpus.classes, clients, corpus.features, weights=True)
+    check_parameters(network, experiment.model.fixes)
     drawn = dict(network.named_parameters())
     table = _table(experiment, corpus) if corpus.has_table else None
     found = ((name, table if is_table(name) else tensor.detach().numpy()) for name, tensor in drawn.items())

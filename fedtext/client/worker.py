@@ -15,7 +15,7 @@ from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, Host
 from fedtext.client.trained import Trained, arrays, state_as_sent
 from fedtext.config.loading import told
-from fedtext.errors import ClientError, UserError
+from fedtext.errors import ClientError, NetworkError, UserError
 from fedtext.evaluation import SPLITS, Evaluated
 from fedtext.ledger.examples import example_multiplier
 from fedtext.messages import Reply
@@ -103,7 +103,8 @@ class Worker(Host):
         """
         self.audits.audited = audited
         finished, problem = self._attempt(flat, round_, members)
-        if problem and len(members) > 1:  # find the client that failed, and train the others without it
+        unfit = any(reply.unfit for reply, _ in finished)
+        if problem and len(members) > 1 and not unfit:  # find the client that failed, and train the others without it
             alone = [each for client in members for each in self._attempt(flat, round_, [client])[0]]
             if not any(reply.error for reply, _ in alone):
                 problem = f"{problem}, and only in a stack: set training.stack to 1"
@@ -116,16 +117,17 @@ class Worker(Host):
 
     def _attempt(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> tuple[list[Finished], str]:
         """Run the local updates of a stack, without changing private states. Also return the error, if it failed."""
+        unfit = False
         try:
             with one_torch_thread(), products(self.experiment.training.tf32):
                 return self._train(flat, round_, members), ""
         except UserError as error:
-            problem = str(error)
+            problem, unfit = str(error), isinstance(error, NetworkError)
         except Exception as error:  # the boundary of a client: any exception of its code is reported with its name
             names = ", ".join(self.clients[client].name for client in members)
             logging.getLogger(__name__).exception("%s failed in round %d", names, round_)
             problem = told(error)
-        return [(Reply(client, error=problem), {}) for client in members], problem
+        return [(Reply(client, error=problem, unfit=unfit), {}) for client in members], problem
 
     def _train(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> list[Finished]:
         start, config, seed = _clocks(), self.experiment.training, self.experiment.seed

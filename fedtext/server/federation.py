@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.errors import ClientError, UserError
+from fedtext.errors import ClientError, NetworkError, UserError
 from fedtext.evaluation import SPLITS
 from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
@@ -236,7 +236,7 @@ class Federation(Generic[FleetT]):
 
         Raises:
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
-            UserError: The method weighs a term of the loss that there is not.
+            UserError: The method weighs a term of the loss that there is not, or no client can train the network.
             TooFewClientsError: All replies have come, and too few have an update.
         """
         for reply in replies:
@@ -248,6 +248,8 @@ class Federation(Generic[FleetT]):
                     self.step.summation.check(update)
                 except ValueError as refused:
                     error = str(refused)
+            if reply.unfit:
+                raise NetworkError(error)
             if error:
                 if self.experiment.participation.on_client_error == "fail":
                     raise ClientError(self.names[reply.client], round_, error)

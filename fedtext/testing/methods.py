@@ -16,11 +16,12 @@ from fedtext.methods.state import Local, State, Tensors, flat
 from fedtext.methods.terms import unknown_terms
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.parts import Parts, whole
+from fedtext.models.trainable import check_parameters
 from fedtext.parameters import table_rows
 from fedtext.testing import tiny
 from fedtext.testing.epochs import CPU, Client, difference, epoch, stackable
 from fedtext.testing.parts import check_declared
-from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with
+from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with, trainable
 from fedtext.training.batches import Assembler
 from fedtext.training.config import SGD
 
@@ -31,9 +32,10 @@ SIZES = (50, 44, 20)  # texts of the clients of an epoch: last batches differ, a
 def check_method(method: Method, **sections: Any) -> None:
     """Check the properties of a method.
 
-    Its loss terms are finite, with finite gradients, and its probabilities are valid. Its states keep their shapes. All
-    engines and stacks give the same results. Private parameters never leave a client. An interrupted run ends with the
-    same bits, and results do not depend on the placement of clients.
+    Its network has no parameter that cannot be trained, and no buffer that training changes. Its loss terms are finite,
+    with finite gradients, and its probabilities are valid. Its states keep their shapes. All engines and stacks give
+    the same results. Private parameters never leave a client. An interrupted run ends with the same bits, and results
+    do not depend on the placement of clients.
 
     >>> check_method(MyMethod(beta=0.1))
 
@@ -45,9 +47,10 @@ def check_method(method: Method, **sections: Any) -> None:
         AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(method, Method)
-    check_losses(method)
-    check_hooks(method)
-    check_engines(method)
+    with trainable():
+        check_losses(method)
+        check_hooks(method)
+        check_engines(method)
     check_run(experiment_with({"method": method}, sections))
 
 
@@ -151,7 +154,8 @@ def check_engines(method: Method) -> None:
 def check_model(model: ModelConfig, **sections: Any) -> None:
     """Check the properties of a model.
 
-    Its encoder has the width that it declares, outputs for a text do not depend on the other texts of a batch, an
+    Its encoder has the width that it declares, and outputs for a text do not depend on the other texts of a batch. It
+    has no parameter that cannot be trained, except those that it fixes, and no buffer that training changes. An
     interrupted run ends with the same bits, and results do not depend on the placement of clients.
 
     Args:
@@ -179,6 +183,8 @@ def check_texts(model: ClassifierConfig, experiment: Experiment) -> None:
     torch.manual_seed(1)
     parts = Parts(model, corpus.classes, weights=False)
     network = whole(parts).double().eval()
+    with trainable():
+        check_parameters(network, model.fixes)
     drawn = {name: p.detach().clone().requires_grad_() for name, p in network.named_parameters()}
     for name in filter(is_table, drawn):
         drawn[name] = torch.randn(len(data.rows_R), model.embedding.dim, dtype=torch.float64, requires_grad=True)

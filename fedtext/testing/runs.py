@@ -1,6 +1,7 @@
 """Checks of complete runs on small corpora in this process."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from fedtext.config.compatibility import problems
 from fedtext.config.engine import choose_engine, stack_size, with_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
+from fedtext.errors import NetworkError
 from fedtext.layout import TABLE, Layout
 from fedtext.messages import Reply
 from fedtext.parameters import initial
@@ -35,6 +37,15 @@ def expect(holds: object, sentence: str) -> None:
     """Raise AssertionError with this message unless a condition holds."""
     if not holds:
         raise AssertionError(sentence)
+
+
+@contextmanager
+def trainable() -> Iterator[None]:
+    """Raise AssertionError, with the same sentence, if a network in the block cannot be trained."""
+    try:
+        yield
+    except NetworkError as error:
+        raise AssertionError(str(error)) from error
 
 
 class Recording(LocalFleet):
@@ -96,13 +107,17 @@ def final(experiment: Experiment, corpus: Corpus, folder: Path | None = None, ro
         rounds: Number of rounds to run; None: all.
 
     Returns:
-        The shared parameters and the clients' private states, as bytes.
+        The shared parameters and the clients' private states, as bytes, and the metrics of each round but times.
     """
     federation = federated(experiment, corpus, LocalFleet, folder)
     for record in federation.run():
         if record.round == rounds:
             break
-    return federation.flat.tobytes(), federation.fleet.private_states()
+    metrics = [
+        {name: float(value).hex() for name, value in record.metrics.items() if "seconds" not in name}
+        for record in federation.history
+    ]
+    return federation.flat.tobytes(), federation.fleet.private_states(), metrics
 
 
 def check_run(experiment: Experiment, corpus: Corpus | None = None) -> None:
@@ -112,13 +127,15 @@ def check_run(experiment: Experiment, corpus: Corpus | None = None) -> None:
         AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     corpus = corpus or corpus_for(experiment)
-    check_wire(experiment, corpus)
+    with trainable():
+        check_wire(experiment, corpus)
     whole = final(experiment, corpus)
     expect(final(experiment, corpus) == whole, "two runs with it differ: it has random draws that ignore the seed")
     with TemporaryDirectory() as folder:
         final(experiment, corpus, Path(folder), rounds=1)
         gone_on = final(experiment, corpus, Path(folder))
-    expect(gone_on == whole, "an interrupted run ends with other bits: it has state that is not in a checkpoint")
+    kept = gone_on == whole
+    expect(kept, "an interrupted run ends with other bits or metrics: it has state that is not in a checkpoint")
     if not experiment.method.pooled:
         check_packing(experiment, corpus)
 

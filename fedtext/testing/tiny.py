@@ -14,6 +14,7 @@ from fedtext.methods.base import Method, Model
 from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
+from fedtext.models.trainable import check_parameters
 from fedtext.runtime.compiled import compile_problem
 
 
@@ -123,10 +124,14 @@ def model_and_batch(method: Method, texts: int = 5, clients: int = 1, task: int 
 
     Returns:
         The network, whose tables have 11 rows, and the batch.
+
+    Raises:
+        NetworkError: A parameter cannot be trained.
     """
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 3, "head": {"hidden": 5}})
     torch.manual_seed(1)
     network = method.network(Parts(config, 3, clients)).double()
+    check_parameters(network, config.fixes)
     parameters = {n: p.detach().clone().requires_grad_() for n, p in network.named_parameters()}
     for name in filter(is_table, parameters):
         parameters[name] = torch.randn(11, 4, dtype=torch.float64, requires_grad=True)

@@ -13,6 +13,7 @@ from fedtext.methods.state import Local, Tensors
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss
 from fedtext.models.packing import Ints
+from fedtext.models.trainable import constant_buffers
 from fedtext.training.batches import Assembler, Texts
 from fedtext.training.examples import ExampleNoise
 from fedtext.training.optimizer import LocalOptimizer
@@ -127,7 +128,16 @@ def train(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, wor
         assembler: Makes batches.
         optimizer: The optimizer, with the parameters of the clients.
         work: The batches of each client, in the order of the optimizer's stack.
+
+    Raises:
+        NetworkError: The network changes a buffer.
     """
+    with constant_buffers(problem.network):
+        return _trained(problem, assembler, optimizer, work)
+
+
+def _trained(problem: Problem, assembler: Assembler, optimizer: LocalOptimizer, work: Sequence[Work]) -> list[Outcome]:
+    """Train clients. The arguments are those of ``train``."""
     # `train()` sets an attribute of every module, which takes as long as a step of a small network.
     if not all(module.training for module in problem.network.modules()):
         problem.network.train()

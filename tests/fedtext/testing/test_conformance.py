@@ -246,6 +246,23 @@ class Narrow(Padded):
         return 3
 
 
+class Drifting(Padded):
+    def build_encoder(self, weights: bool) -> nn.Module:
+        return Counting()
+
+
+class Counting(nn.Module):
+    """The mean of a text's words, for evaluation turned by the number of steps that this process has made."""
+
+    steps = 0
+
+    def forward(self, embedding: nn.Embedding, batch: Any) -> torch.Tensor:
+        here_BT1 = (torch.arange(batch.tokens_BT.shape[1]) < batch.lengths_B[:, None])[:, :, None]
+        mean_BD = (embedding(batch.tokens_BT) * here_BT1).sum(1) / batch.lengths_B[:, None]
+        self.steps += self.training
+        return mean_BD if self.training else mean_BD.roll(self.steps, 1)
+
+
 class Mislabelled(DemoCorpus):
     """A corpus of this test."""
 
@@ -298,6 +315,7 @@ FOUND: list[tuple[Callable[..., None], Any, str]] = [
     (check_aggregation, Misread(), "misread does not treat rows that a client does not have as unchanged"),
     (check_model, Padded(), "logits of model padded for a text depend on the other texts"),
     (check_model, Narrow(), "model padded fails on a batch .*width must be that of its encoder's output"),
+    (check_model, Drifting(), "an interrupted run ends with other bits or metrics"),
     (check_corpus, Mislabelled(), "a label of client .* of mislabelled is not in 0 to 1"),
     (check_audit, Undeclared(), "undeclared does not declare label_"),
     (check_audit, Disturbing(), "a run with disturbing ends with other bits"),
