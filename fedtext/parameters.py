@@ -180,7 +180,7 @@ def initial(
     check_parameters(network, experiment.model.fixes)
     drawn = dict(network.named_parameters())
     table = _table(experiment, corpus) if corpus.has_table else None
-    found = ((name, table if is_table(name) else tensor.detach().numpy()) for name, tensor in drawn.items())
+    found = ((name, table if is_table(name) else tensor.detach().float().numpy()) for name, tensor in drawn.items())
     tensors = {name: tensor for name, tensor in found if tensor is not None}
     shared = {name: tensor for name, tensor in tensors.items() if not experiment.private(name)}
     private = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}

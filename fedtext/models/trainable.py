@@ -7,6 +7,8 @@ from weakref import WeakSet
 from torch import Tensor, nn
 
 from fedtext.errors import NetworkError
+from fedtext.layout import is_table
+from fedtext.models.places import places_of
 
 COMPARED = 4096  # elements of a buffer whose values are compared; of all of them it is known whether torch wrote them
 
@@ -23,6 +25,12 @@ def check_parameters(network: nn.Module, fixes: Callable[[str], bool]) -> None:
     Raises:
         NetworkError: One cannot be.
     """
+    for again, name in places_of(network).tied.items():
+        if is_table(again) and not is_table(name):
+            raise NetworkError(
+                f"parameter {name} is the embedding table {again}, which has to come before it: give the network its "
+                f"module {again.partition('.')[0]} first"
+            )
     for name, parameter in network.named_parameters():
         if not parameter.is_floating_point():
             raise NetworkError(

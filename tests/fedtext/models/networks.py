@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from fedtext.models.base import ClassifierConfig, Embedding
 from fedtext.models.batch import Batch
+from fedtext.models.language import RecurrentLanguageModel, RecurrentNetwork
 
-Kind = Literal["plain", "tied", "normed", "instances", "replacing", "frozen", "fixed", "whole", "numbers"]
+Kind = Literal["plain", "tied", "normed", "instances", "replacing", "frozen", "fixed", "whole", "numbers", "half"]
 
 
 class Layers(ClassifierConfig):
@@ -26,6 +27,22 @@ class Layers(ClassifierConfig):
         return self.kind in ("fixed", "whole") and parameter == "encoder.scale"
 
 
+class TiedByHand(RecurrentLanguageModel):
+    """A language model whose output layer has the table as its weight."""
+
+    name: Literal["tied_by_hand"] = "tied_by_hand"  # type: ignore[assignment]
+    tied: bool = Field(False, description="whether it is tied by fedtext too")
+    table_last: bool = Field(False, description="whether the table follows the output layer")
+
+    def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> RecurrentNetwork:
+        made = RecurrentNetwork(self, vocabulary, embedding)
+        made.head.weight = embedding.weight
+        if self.table_last:
+            del made.embedding
+            made.embedding = embedding
+        return made
+
+
 class Encoder(nn.Module):
     def __init__(self, dim: int, kind: Kind) -> None:
         super().__init__()
@@ -39,6 +56,8 @@ class Encoder(nn.Module):
             self.scale = nn.Parameter(torch.full((dim,), 2.0), requires_grad=False)
         if kind in ("numbers", "whole"):
             self.scale = nn.Parameter(torch.ones(dim, dtype=torch.int64), requires_grad=False)
+        if kind == "half":
+            self.scale = nn.Parameter(torch.ones(dim, dtype=torch.bfloat16))
         if kind == "replacing":
             self.register_buffer("scale", torch.ones(dim))
 

@@ -83,6 +83,20 @@ def test_models_with_shared_weights_keep_what_is_promised() -> None:
     check_model(Layers(kind="tied"))
 
 
+@pytest.mark.parametrize("engine", ["reference", "cells", "native"])
+def test_an_output_layer_that_is_the_table_is_as_one_that_is_tied_by_its_key(engine: str) -> None:
+    federations = []
+    for own in (False, True):
+        made = tiny.language_model(training=tiny.TRAINING | {"engine": engine, "rounds": 1})
+        keys = made.model.model_dump() | {"tied": False, "name": "tied_by_hand"}
+        made = made.model_copy(update={"model": networks.TiedByHand(**keys)}) if own else made
+        federations.append(tiny.federation(made, tiny.language_corpus(2)))
+        list(federations[-1].run())
+    tied, by_hand = federations
+    assert tied.state.keys() == by_hand.state.keys()
+    assert np.array_equal(tied.flat, by_hand.flat)
+
+
 @pytest.mark.parametrize("engine", ["cells", "native"])
 def test_engines_add_the_gradients_of_all_places(engine: str) -> None:
     config = RecurrentClassifier.model_validate({"embedding": {"dim": 4}, "hidden": 6, "head": {"hidden": [6, 6, 6]}})

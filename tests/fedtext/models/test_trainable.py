@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from fedtext.parameters import shared_numbers
 from fedtext.testing import check_method, check_model
 from tests import tiny
 from tests.fedtext.client.hosting import hosting
-from tests.fedtext.models.networks import Layers
+from tests.fedtext.models.networks import Layers, TiedByHand
 from tests.loops import nonempty
 
 PARAMETERS = {
@@ -128,3 +129,18 @@ def test_a_change_of_any_element_is_noticed(size: int) -> None:
         network.values[-1] = 1
     with constant_buffers(network):
         network.values.sum()
+
+
+def test_a_table_comes_before_what_shares_it() -> None:
+    made = tiny.language_model()
+    keys = made.model.model_dump() | {"tied": False, "name": "tied_by_hand", "table_last": True}
+    made = made.model_copy(update={"model": TiedByHand(**keys)})
+    with pytest.raises(NetworkError, match=r"head.weight is the embedding table embedding.weight, .* embedding first$"):
+        shared_numbers(made, 23, 2, 24)
+
+
+def test_a_parameter_of_another_precision_is_trained_in_float32() -> None:
+    federation = tiny.federation(with_model("half"))
+    list(federation.run())
+    assert federation.state["encoder.scale"].dtype == np.float32
+    assert (federation.state["encoder.scale"] != 1).any()
