@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from fedtext.errors import UserError
+
 
 class Tensors(dict[str, Tensor]):
     """Tensors by the names of parameters, with arithmetic name by name.
@@ -78,7 +80,13 @@ class Local:
 
 
 def flat(state: State) -> dict[str, Tensor]:
-    """Return the tensors of all groups by ``group/name``."""
+    """Return the tensors of all groups by ``group/name``.
+
+    Raises:
+        UserError: The name of a group has a slash, after which nobody could tell where it ends.
+    """
+    if slashed := [group for group in state if "/" in group]:
+        raise UserError(f"a method's state has a group {slashed[0]!r}: choose a name without a slash")
     return {f"{group}/{name}": tensor for group, tensors in state.items() for name, tensor in tensors.items()}
 
 

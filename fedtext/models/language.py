@@ -197,6 +197,8 @@ class RecurrentLanguageModel(LanguageConfig, Recurrent):
 
     @model_validator(mode="after")
     def _fits(self) -> "RecurrentLanguageModel":
+        if self.directions > 1:
+            raise ValueError("architecture: a language model reads words in one direction: set it to gru or lstm")
         if self.tied and self.embedding.dim != self.hidden and not self.projection:
             raise ValueError(
                 f"a tied model's embedding.dim ({self.embedding.dim}) and hidden ({self.hidden}) must be equal: set "
@@ -218,8 +220,8 @@ class RecurrentNetwork(LanguageModel):
     def __init__(self, config: RecurrentLanguageModel, vocabulary: int, embedding: nn.Embedding) -> None:
         super().__init__()
         self.embedding = embedding
-        dim, cell = config.embedding.dim, nn.LSTM if config.name == "lstm_lm" else nn.GRU
-        self.rnn = cell(dim, config.hidden, num_layers=config.layers, batch_first=True)
+        dim = config.embedding.dim
+        self.rnn = config.cell(dim, config.hidden, num_layers=config.layers, batch_first=True)
         self.rnn.flatten_parameters = lambda: None  # type: ignore[method-assign]  # as in models/recurrent.py
         self.dropout = nn.Dropout(config.dropout)
         self.projection = nn.Linear(config.hidden, dim) if config.projection else nn.Identity()

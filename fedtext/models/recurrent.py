@@ -3,10 +3,10 @@
 Legend: B batch, T time, D embedding, F features (hidden x directions), C classes.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -16,23 +16,49 @@ from fedtext.models.base import DENSE, ClassifierConfig, DenseInit, Embedding, H
 from fedtext.models.batch import Batch, Words
 from fedtext.models.plain import looks_up
 
+KINDS = {"gru": (nn.GRU, 1), "bigru": (nn.GRU, 2), "lstm": (nn.LSTM, 1), "bilstm": (nn.LSTM, 2)}  # cell, directions
 KERNEL_WIDTH = 128  # largest number of hidden units for kernels: steps of wider layers are large products already
 
 
 class Recurrent(ModelConfig):
-    """Base of models with recurrent layers, which process the words of a text in their order."""
+    """Base of models with recurrent layers, which process the words of a text in their order.
 
+    Attributes:
+        architecture: Cell and directions: gru, bigru, lstm or bilstm. Empty: the name says so. A class that derives from
+            a model of fedtext and has another name states it.
+    """
+
+    architecture: ClassVar[str] = ""
     hidden: int
     layers: int = Field(1, ge=1, description="number of recurrent layers")
+
+    @model_validator(mode="after")
+    def _states_architecture(self) -> "Recurrent":
+        if self._kind not in KINDS:
+            raise ValueError(
+                f"{self.name!r} does not say which recurrent layers the model has: set architecture in "
+                f"{type(self).__name__} to one of {', '.join(KINDS)}"
+            )
+        return self
+
+    @property
+    def _kind(self) -> str:
+        """The key of ``KINDS``."""
+        return self.architecture or self.name.removesuffix("_lm")
 
     @property
     def native(self) -> bool:
         return True
 
     @property
+    def cell(self) -> type[nn.GRU | nn.LSTM]:
+        """The recurrent layers' class."""
+        return KINDS[self._kind][0]
+
+    @property
     def directions(self) -> int:
         """Number of directions, 1 or 2."""
-        return 2 if self.name.startswith("bi") else 1
+        return KINDS[self._kind][1]
 
 
 class RecurrentClassifier(Recurrent, ClassifierConfig):
@@ -83,8 +109,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: RecurrentClassifier) -> None:
         super().__init__()
-        cell = nn.LSTM if config.name.endswith("lstm") else nn.GRU
-        self.rnn = cell(
+        self.rnn = config.cell(
             config.embedding.dim,
             config.hidden,
             num_layers=config.layers,

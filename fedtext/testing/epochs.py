@@ -75,7 +75,7 @@ def epoch(
     for place, client in enumerate(clients):
         torch.manual_seed(client.rows)
         _begin(method, stack.tensors(place), drawn, scales[place] if scales else 1)
-    cells, directions = engine != "reference", 2 if config.name.startswith("bi") else 1
+    cells, directions = engine != "reference", config.directions
     shortcut = cells and not method.reads_table
     assembler = Assembler(directions if cells else None, shortcut, CPU, engine)
     local = LocalOptimizer(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fedtext.corpora.types import ClientData
+from fedtext.errors import UserError
 from fedtext.methods import FedDyn, Scaffold
 from fedtext.methods.state import Local, State, Tensors, flat, grouped
 from fedtext.server.federation import Federation
@@ -32,6 +33,11 @@ def test_arithmetic_is_name_by_name() -> None:
     assert {name: tensor.tolist() for name, tensor in a.zeros().items()} == {"v": [0, 0], "w": [0]}
     assert grouped(flat({"c": a, "d": Tensors(b)})) == {"c": a, "d": b}
     assert {type(made) for made in (a + b, a - b, 2 * a, a / 2, -a, a.zeros())} == {Tensors}
+
+
+def test_a_group_with_a_slash_in_its_name_is_refused() -> None:
+    with pytest.raises(UserError, match="state has a group 'a/b': choose a name without a slash"):
+        flat({"a": one(1), "a/b": one(2)})
 
 
 def test_the_mean_gradient_is_what_the_steps_took_and_zero_where_nothing_moves() -> None:

@@ -31,6 +31,7 @@ class TiedByHand(RecurrentLanguageModel):
     """A language model whose output layer has the table as its weight."""
 
     name: Literal["tied_by_hand"] = "tied_by_hand"  # type: ignore[assignment]
+    architecture = "gru"
     tied: bool = Field(False, description="whether it is tied by fedtext too")
     table_last: bool = Field(False, description="whether the table follows the output layer")
 
