@@ -17,12 +17,11 @@ from fedtext.errors import UserError, writing
 from fedtext.evaluation import Evaluated
 from fedtext.layout import Layout
 from fedtext.ledger.examples import example_multiplier
-from fedtext.parameters import build_network
 from fedtext.records import RoundRecord
 from fedtext.wire.decoder import Decoder
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 class AuditRunner:
@@ -35,7 +34,8 @@ class AuditRunner:
         layout: The shared tensors.
         words: The vocabulary.
         private: Initial values of the private parameters.
-        network: Number of classes, of clients and of features, from which the network is built.
+        classes: Number of classes.
+        build: Builds the network that clients train.
         tests, public_SV, population: As in ``Known``.
     """
 
@@ -45,16 +45,16 @@ class AuditRunner:
         layout: Layout,
         words: Sequence[str],
         private: Mapping[str, NDArray[np.float32]],
-        network: tuple[int, int, int],
+        classes: int,
+        build: Callable[[], "nn.Module"],
         tests: Callable[[int], ClientData] | None = None,
         public_SV: NDArray[np.bool_] | None = None,
         population: Population | None = None,
     ) -> None:
         self.experiment, self.layout = experiment, layout
-        build = partial(build_network, experiment, *network)
         read = partial(texts_of, experiment)
         multiplier = example_multiplier(experiment) if experiment.audits and experiment.training.dp_sgd else 0.0
-        self.known = Known(experiment, network[0], private, build, read, tests, public_SV, population, multiplier)
+        self.known = Known(experiment, classes, private, build, read, tests, public_SV, population, multiplier)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
         self.audited: Sequence[int] = ()  # ids of the clients of the round that are attacked

@@ -6,6 +6,7 @@ Legend: V vocabulary, R rows of a client, D embedding, N rows of all tables of a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -80,7 +81,8 @@ class Host:
         self.adversaries = Adversaries(experiment, corpus, self.parts[1])
         self.texts: dict[tuple[int, str], Texts] = {}
         self.clients = kept_clients(clients, self._hosted, lambda client: dropped(self.texts, client))
-        self.network = build_network(experiment, *self.parts, tokenizer=corpus.tokenizer).to(self.device)
+        self.build = partial(build_network, experiment, *self.parts, tokenizer=corpus.tokenizer)
+        self.network = self.build().to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
         self.shared = Layout({name: shape for name, shape in shapes.items() if not experiment.private(name)})

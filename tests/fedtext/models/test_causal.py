@@ -11,6 +11,9 @@ import transformers
 from torch import Tensor
 
 import fedtext
+from fedtext.audits import membership
+from fedtext.audits.base import Known
+from fedtext.audits.confidences import Confidences, confidences
 from fedtext.audits.exposure import searched
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
@@ -196,22 +199,30 @@ def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path, ada
         result.model.predict(["the cat " * 6])
 
 
-@pytest.mark.parametrize("adapted", [False, True])
-def test_a_checkpoint_predicts_what_the_package_predicts_with_it(tmp_path: Path, adapted: bool) -> None:
-    """<unk>, <s>, </s> and the checkpoint's end of a text have one row, and the end its whole probability."""
+def whole_checkpoint(folder: Path) -> tuple[transformers.GPT2LMHeadModel, tokenizers.Tokenizer, dict[str, Any]]:
+    """A checkpoint of GPT-2 with its tokenizer, saved, and the keys of a run that hardly moves it."""
     pairs = tokenizers.Tokenizer.from_str(byte_pairs.trained(["the cat sat on the mat", "a cat saw the dog"], 270))
     pairs.add_special_tokens([end := "<|endoftext|>"])
     torch.manual_seed(3)
     sizes = {"n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 30, "vocab_size": pairs.get_vocab_size()}
     source = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, initializer_range=0.5)).eval()
-    source.save_pretrained(tmp_path / "gpt2")
+    source.save_pretrained(folder / "gpt2")
     named = dict.fromkeys(("bos_token", "eos_token", "unk_token"), end)
-    transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, **named).save_pretrained(tmp_path / "gpt2")
-    model = {"name": "causal", "checkpoint": str(tmp_path / "gpt2"), "embedding": {"dim": 8}, "dropout": 0.0}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, **named).save_pretrained(folder / "gpt2")
+    model = {"name": "causal", "checkpoint": str(folder / "gpt2"), "embedding": {"dim": 8}, "dropout": 0.0}
     corpus = {"name": "ptb", "clients": 1, "validation": 0.0, "max_length": 30}
-    corpus["text"] = {"bpe": {"checkpoint": str(tmp_path / "gpt2")}}
+    corpus["text"] = {"bpe": {"checkpoint": str(folder / "gpt2")}}
     training = {"rounds": 1, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1e-12}}
-    trained = run(tmp_path, model=model | ({"adapter": {}} if adapted else {}), corpus=corpus, training=training).model
+    return source, pairs, {"model": model, "corpus": corpus, "training": training}
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_checkpoint_predicts_what_the_package_predicts_with_it(tmp_path: Path, adapted: bool) -> None:
+    """<unk>, <s>, </s> and the checkpoint's end of a text have one row, and the end its whole probability."""
+    source, pairs, changes = whole_checkpoint(tmp_path)
+    end = "<|endoftext|>"
+    changes["model"] |= {"adapter": {}} if adapted else {}
+    trained = run(tmp_path, **changes).model
     bound = trained._bind(None)
     rows = trained._writing(bound).rows("the cat saw")
     ids = [pairs.token_to_id(end), *pairs.encode("the cat saw").ids]
@@ -227,6 +238,21 @@ def test_a_checkpoint_predicts_what_the_package_predicts_with_it(tmp_path: Path,
     again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
     barred = {"<unk>", "<s>", end}
     assert {bound.vocabulary[row + 1] for row in again.generation_config.suppress_tokens} == barred
+
+
+def test_audits_attack_the_model_that_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Known] = []
+
+    def watched(known: Known, *given: Any) -> Confidences:
+        seen.append(known)
+        return confidences(known, *given)
+
+    monkeypatch.setattr(membership, "confidences", watched)
+    trained = run(tmp_path, **whole_checkpoint(tmp_path)[2], audits=["membership"]).model
+    expected = trained._bind(None).model.network.barred
+    assert expected is not None
+    assert expected.isinf().any()
+    assert all(torch.equal(known.network.barred, expected) for known in nonempty(seen))
 
 
 def test_next_byte_pairs_say_whether_a_word_begins(tmp_path: Path) -> None:
