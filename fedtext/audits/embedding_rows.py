@@ -16,13 +16,17 @@ from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.recovery import f1
 from fedtext.layout import TABLE
 
+_SHORTEST = 0.1  # share of the rows to which noise is fitted
+
 
 class EmbeddingRows(Audit):
     """Embedding rows: which words a client has, by the rows of its update.
 
     With ``wire.rows: own`` all rows that are sent belong to words of the train texts. With ``wire.rows: all`` the rows
     with a nonzero update do. If noise has changed every row, they are those that are longer than the noise explains:
-    see ``threshold``.
+    see ``threshold``. The attacker knows the size of noise that mechanisms state. Of other noise, and of a model
+    whose output layer is the table, in which training changes every row, it estimates the length of other rows by the
+    median of all rows, which finds few words or none of a client that has a third of the vocabulary or more.
 
     Precision, recall and F1 refer to the set of words in the client's train texts; ``rows_ptlr`` is the recall of words
     that contain a digit. It is left out if there are no such words.
@@ -46,7 +50,8 @@ class EmbeddingRows(Audit):
             squares_V = np.square(update.tensors[TABLE], dtype=np.float64).sum(1)
             moved_V = squares_V > 0
             if moved_V.all():
-                moved_V = stands_out(squares_V) if self.threshold == "noise" else above_gap(squares_V)
+                by_noise = self.threshold == "noise"
+                moved_V = stands_out(squares_V, known_noise(local)) if by_noise else above_gap(squares_V)
             found = _set(np.flatnonzero(moved_V).astype(np.int32), words)
         digits = words.digits if local.known.experiment.corpus.text.name != "hash" else np.zeros_like(words.digits)
         return Rows(found, named, digits[named]) if len(named) else None
@@ -71,15 +76,75 @@ class Rows(Observation):
         return {}
 
 
-def stands_out(squares_V: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return the rows that are longer than noise explains, if fewer than half of all are words of the client.
+@dataclass(frozen=True)
+class Noise:
+    """Independent Gaussian noise on the coordinates of a row.
 
-    The cube root of the squared length of noise is nearly normal (Wilson and Hilferty 1931). Its mean and deviation are
-    estimated by the median of all rows and their median deviation. The threshold is the quantile 1 - 1 / (V + 1).
+    The cube root of its squared length is nearly normal (Wilson and Hilferty 1931).
+
+    Attributes:
+        variance: Its variance on a coordinate; None: unknown.
+        dim: Number of coordinates.
+    """
+
+    variance: float | None
+    dim: int
+
+    def roots(self, roots_V: NDArray[np.float64]) -> tuple[float, float]:
+        """Return mean and standard deviation of the cube root of the squared length.
+
+        Args:
+            roots_V: Those of all rows. An unknown variance is fitted to the shortest tenth, which is noise unless the
+                client has nearly all words; if it has many, the fitted one is somewhat larger than the true one.
+        """
+        relative = 2 / (9 * self.dim)
+        if self.variance is None:
+            lower = 1 - relative + NormalDist().inv_cdf(_SHORTEST) * math.sqrt(relative)
+            length = float(np.quantile(roots_V, _SHORTEST)) / lower
+        else:
+            length = float(np.cbrt(self.variance * self.dim))
+        return length * (1 - relative), length * math.sqrt(relative)
+
+
+def known_noise(local: LocalUpdate) -> Noise | None:
+    """Return the noise on rows of words that a client does not have; None if its distribution is not known.
+
+    Its variance is unknown behind a mechanism that multiplies an update by an unknown factor, and with it the noise.
+
+    Args:
+        local: The local update, as the server decodes it.
+    """
+    model, shape = local.known.experiment.model, local.update.tensors[TABLE].shape
+    variance, rescaled = 0.0, False
+    for mechanism in local.known.experiment.uplink:
+        keeps = mechanism.leaves({TABLE: shape}).get(TABLE) == shape
+        if mechanism.bits or mechanism.whole or not keeps:
+            return None
+        if mechanism.deviation:
+            variance += mechanism.deviation**2
+        elif mechanism.randomises or (variance and not mechanism.rescales(None)):
+            return None
+        else:
+            rescaled = rescaled or variance > 0
+    if not variance or getattr(model, "tied", False):  # training itself changes every row of a tied table
+        return None
+    return Noise(None if rescaled else variance, shape[1])
+
+
+def stands_out(squares_V: NDArray[np.float64], noise: Noise | None = None) -> NDArray[np.bool_]:
+    """Return the rows that are longer than noise explains, beyond its quantile 1 - 1 / (V + 1).
+
+    Args:
+        squares_V: The squared length of each row.
+        noise: The noise; None: mean and deviation of the cube roots of squared lengths are estimated by the median of
+            all rows and their median deviation, which needs that few of them, less than a third, are the client's.
     """
     roots_V = np.cbrt(squares_V)
-    middle = np.median(roots_V)
-    spread = 1.4826 * np.median(np.abs(roots_V - middle))
+    if noise:
+        middle, spread = noise.roots(roots_V)
+    else:
+        middle = float(np.median(roots_V))
+        spread = 1.4826 * float(np.median(np.abs(roots_V - middle)))
     return roots_V > middle + NormalDist().inv_cdf(1 - 1 / (len(roots_V) + 1)) * spread
 
 

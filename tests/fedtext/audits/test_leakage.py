@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedtext.audits.embedding_rows import above_gap, stands_out
+from fedtext.audits.embedding_rows import Noise, above_gap, stands_out
 from fedtext.audits.label_leakage import stretch
 from fedtext.client.worker import Worker
 from fedtext.config import files
@@ -42,6 +42,32 @@ def test_rows_under_noise() -> None:
         found[sigma] = figures(corpus([9], clients=3), ["embedding_rows"], uplink=uplink, model=model)["rows_f1"]
     assert found[1e-7] > 0.9 > found[3e-4] > found[10]
     assert found[10] < 0.3
+
+
+@pytest.mark.parametrize(
+    "uplink",
+    [
+        [{"gaussian": {"sigma": 1e-5}}],
+        [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 1e-5}}],
+        [{"gaussian": {"sigma": 1e-5}}, {"clip": {"norm": 0.01}}],
+    ],
+    ids=["alone", "behind a clip", "before a clip"],
+)
+def test_rows_under_noise_of_a_client_that_has_most_words(uplink: Any) -> None:
+    """The size of the noise is known, and need not be estimated from rows of which most are the client's."""
+    found = figures(corpus([90]), ["embedding_rows"], uplink=uplink)
+    assert found["rows_recall"] > 0.9
+    assert found["rows_precision"] > 0.9
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9])
+def test_noise_of_known_size_hides_no_row_beyond_it(share: float) -> None:
+    rng = np.random.default_rng(0)
+    rows_VD = 3 * rng.standard_normal((2000, 20))
+    rows_VD[: int(2000 * share)] += 12
+    moved_V = stands_out(np.square(rows_VD).sum(1), Noise(9.0, 20))
+    assert moved_V[: int(2000 * share)].all()
+    assert moved_V[int(2000 * share) :].sum() <= 5
 
 
 def test_what_stands_out_of_noise_by_its_length() -> None:
