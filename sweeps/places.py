@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from actors.job import job_ships_code
+from fedtext.runtime.remote import expanded
 
 PLAN, OUTCOME, RESOLVED = "plan.json", "outcome.json", "experiment.yaml"
 LOSSES = "losses.json"
@@ -14,5 +15,5 @@ def home() -> Path:
     """Return the folder of results: $FEDTEXT_HOME; else ~/fedtext inside a job, whose working folder is a copy that Ray
     deletes; else the working folder."""
     if named := os.environ.get("FEDTEXT_HOME"):
-        return Path(named).expanduser().resolve()
-    return Path.home() / "fedtext" if job_ships_code() else Path.cwd()
+        return expanded(named, "$FEDTEXT_HOME").resolve()
+    return expanded("~/fedtext", "$FEDTEXT_HOME") if job_ships_code() else Path.cwd()

@@ -6,7 +6,6 @@ Legend: T places, R rows of a client's table, V vocabulary, D embedding.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,6 +20,7 @@ from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.layout import TABLE
 from fedtext.models.packing import Ints
 from fedtext.runtime.markdown import plain
+from fedtext.runtime.remote import expanded
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FILE = "gradient_inversion.md"
 ATTACKERS = ("true", "public", "unrelated")
+_UNRELATED = "audits: gradient_inversion.unrelated"
 _SHOWN = 8  # texts in the report
 
 
@@ -111,7 +112,7 @@ class GradientInversion(Attacker, Audit):
         return Inversion(self, replace(local, trained={}), own_RD, words, experiment)  # their memory is used again
 
     def blind(self, vocabulary: list[str]) -> str:
-        if self.unrelated and not Path(self.unrelated).expanduser().is_file():
+        if self.unrelated is not None and not expanded(self.unrelated, _UNRELATED).is_file():
             return f"gradient_inversion.unrelated: there is no file {self.unrelated}: correct it, or leave it out"
         return ""
 
@@ -239,8 +240,8 @@ def unrelated(
         public_VD: The public table, whose mean and deviation random rows have.
         file: A file of vectors; None: rows are drawn from the seed.
     """
-    if file:
-        vectors = read_vectors(Path(file).expanduser(), public_VD.shape[1], words.rows)
+    if file is not None:
+        vectors = read_vectors(expanded(file, _UNRELATED), public_VD.shape[1], words.rows)
         return table(words.names, vectors, experiment.seed)
     rng = generator(experiment.seed, "audits/unrelated")
     return rng.standard_normal(public_VD.shape, np.float32) * public_VD.std() + public_VD.mean()

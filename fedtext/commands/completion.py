@@ -6,11 +6,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.errors import UserError
+from fedtext.runtime.remote import expanded
 
 SHELLS = {
     "bash": 'eval "$(fedtext --completion bash)"    # in ~/.bashrc',
@@ -93,9 +93,9 @@ def _experiments(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> Cand
 def _files(prefix: str, endings: tuple[str, ...]) -> Candidates:
     """Return files with one of the endings, and folders, that begin with ``prefix``."""
     folder, _, name = prefix.rpartition("/")
-    start = Path(folder or ("/" if prefix.startswith("/") else ".")).expanduser()
     found = {}
-    with suppress(OSError):
+    with suppress(OSError, UserError):
+        start = expanded(folder or ("/" if prefix.startswith("/") else "."))
         for path in sorted(start.iterdir()):
             if path.name.startswith(".") and not name.startswith("."):
                 continue

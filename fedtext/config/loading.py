@@ -30,6 +30,7 @@ from fedtext.methods import METHODS, Method
 from fedtext.models import MODELS
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.language import LanguageConfig
+from fedtext.runtime.remote import expanded
 from fedtext.schema import names_of
 
 FOLDER = "plugins"  # subfolder for the files, in the folder of a run or of a model
@@ -120,7 +121,7 @@ def find_plugin(name: Any, folder: Path | None = None) -> Plugin:
             f"plugins: {name!r} is not a plug-in: name a file, such as my_method.py, or an installed module"
         )
     if str(name).endswith(".py") or "/" in str(name):
-        path = Path(name).expanduser()
+        path = expanded(name, "plugins")
         places = [each / path for each in dict.fromkeys((folder or Path.cwd(), Path.cwd()))]
         try:
             file = next((place for place in places if place.is_file()), None)

@@ -14,7 +14,7 @@ from fedtext.corpora.language import LanguageCorpus, Side
 from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import folders, located
-from fedtext.runtime.remote import is_uri
+from fedtext.runtime.remote import expanded, is_uri
 from fedtext.seeding import SERVER, generator
 from fedtext.text.tokens import penn_tokens
 
@@ -59,7 +59,7 @@ class RedditCorpus(LanguageCorpus):
         if is_uri(self.file):
             path = located(self.file, [], "corpus.file")
         else:
-            path = first([str(Path(self.file).expanduser()), f"reddit/{self.file}"], data)
+            path = first([str(expanded(self.file, "corpus.file")), f"reddit/{self.file}"], data)
         if path is None:
             raise UserError(
                 f"corpus.file: no {self.file}, in a folder reddit or not, in {' or '.join(map(str, folders(data)))}: "

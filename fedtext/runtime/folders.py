@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError, option
 from fedtext.runtime.digests import SUMS, outward, verify
-from fedtext.runtime.remote import Remote, is_uri, local_path, with_slashes
+from fedtext.runtime.remote import Remote, expanded, is_uri, local_path, with_slashes
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo
@@ -24,7 +24,7 @@ ORIGIN = ".origin"  # in a copy: the URI it is a copy of, and the option that ha
 
 def cache_folder() -> Path:
     """Return the folder of downloaded and computed files: $FEDTEXT_CACHE, else the user's cache folder."""
-    return Path(os.environ.get("FEDTEXT_CACHE") or Path.home() / ".cache" / "fedtext").expanduser()
+    return expanded(os.environ.get("FEDTEXT_CACHE") or "~/.cache/fedtext", "$FEDTEXT_CACHE")
 
 
 def check_folder(data: Path | None) -> None:
@@ -147,15 +147,15 @@ def located(name: str, folders: Iterable[Path], what: str) -> Path | None:
         what: The key that has the name.
 
     Raises:
-        UserError: It is a URI, or in a folder at a URI, that cannot be read, or it is not the file that
-            ``SHA256SUMS`` lists.
+        UserError: It is empty, begins with a home folder that there is not, is a URI, or in a folder at a URI, that
+            cannot be read, or it is not the file that ``SHA256SUMS`` lists.
     """
     if is_uri(name):
         remote = Remote(name, what)
         path = remote.local or folder_of(remote.parent.uri, what) / remote.name
         candidates = [(path, path.parent)]
     else:
-        typed = Path(name).expanduser()
+        typed = expanded(name, what)
         candidates = [(typed, typed.parent), *((folder / typed, folder) for folder in folders)]
     found = next((pair for pair in candidates if present(pair[0])), None)
     if found is None:

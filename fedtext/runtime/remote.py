@@ -80,10 +80,26 @@ def local_path(name: str | Path, what: str) -> Path:
         UserError: It is none (``check_path``), or there is no such home folder.
     """
     check_path(name, what)
+    return expanded(name, what)
+
+
+def expanded(name: str | Path, what: str = "") -> Path:
+    """Return a path with the home folder in place of a ``~`` at its beginning.
+
+    Args:
+        name: The path.
+        what: The key or variable that has it; the message begins with it. Empty: the caller names it.
+
+    Raises:
+        UserError: It is empty, or there is no such home folder.
+    """
+    begin = f"{what}: " if what else ""
+    if not str(name):
+        raise UserError(f"{begin}'' is no path: write one")
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
-        raise UserError(f"{what}: {name} begins with a home folder that there is not: give the whole path") from error
+        raise UserError(f"{begin}{name} begins with a home folder that there is not: give the whole path") from error
 
 
 class Remote:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.errors import UserError
 from fedtext.runtime.folders import located
-from fedtext.runtime.remote import is_uri
+from fedtext.runtime.remote import expanded, is_uri
 from fedtext.seeding import generator
 from fedtext.text.tokens import PAD, PAD_ID
 
@@ -82,7 +82,7 @@ def find_file(path: str, folders: Iterable[Path]) -> Path:
     found = located(path, folders, _KEY)
     if found is not None and found.is_file():
         return found
-    given = Path(path).expanduser()
+    given = expanded(path, _KEY)
     candidates = (
         [path] if is_uri(path) else list(dict.fromkeys(map(str, [given, *(where / given for where in folders)])))
     )

