@@ -47,12 +47,29 @@ def _true_numbers(schema: Any, source: Any) -> Any:
     if not isinstance(schema, dict) or (schema.get("type") == "model" and schema["cls"] is not source):
         return schema
     kind = schema.get("type")
+    if kind == "literal":
+        return _true_literal(schema)
     if isinstance(kind, str) and kind in _NUMBERS:
         return core_schema.no_info_before_validator_function(_NUMBERS[kind], schema)
     if kind == "function-before" and schema["function"]["function"] in _NUMBERS.values():
         return schema
     inner = _INNER if isinstance(kind, str) else tuple(schema)  # without a type: schemas by their names
     return {key: _true_numbers(value, source) if key in inner else value for key, value in schema.items()}
+
+
+def _true_literal(schema: Any) -> Any:
+    """Return the schema of a ``Literal`` that refuses true and false, which equal 1 and 0, unless they are among its
+    values."""
+    values = schema["expected"]
+    if not any(type(value) is int for value in values) or any(isinstance(value, bool) for value in values):
+        return schema
+
+    def no_bool(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise PydanticKnownError("literal_error", {"expected": " or ".join(map(repr, values))})
+        return value
+
+    return core_schema.no_info_before_validator_function(no_bool, schema)
 
 
 class Strict(BaseModel):

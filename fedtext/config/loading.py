@@ -240,13 +240,18 @@ def _parts(plugin: Plugin, module: ModuleType) -> Iterator[tuple[Kind, Any]]:
 
 
 def _check_annotations(plugin: Plugin, cls: Any) -> None:
-    """Raise UserError if a key of a plug-in's class has a type that is not defined."""
+    """Raise UserError if a key of a plug-in's class has a type that is not defined, or that no key can have."""
     try:
         cls.model_rebuild()
     except PydanticUndefinedAnnotation as error:
         raise UserError(
             f"plugins: {plugin.name}: {cls.__name__} has a key of type {error.name}, which is not defined: import it, "
             "or define it before the class"
+        ) from error
+    except Exception as error:  # annotations that name what comes after the class are evaluated only here
+        raise UserError(
+            f"plugins: {plugin.name}: a key of {cls.__name__} has a type that no key can have "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}): write another type"
         ) from error
 
 

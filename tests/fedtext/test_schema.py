@@ -24,6 +24,9 @@ class Outer(Strict):
     inners: tuple[Inner, ...] = ()
     flag: bool = False
     loose: bool | int = 0
+    level: Literal[0, 1] = 0
+    levels: tuple[Literal[0, 1, "auto"], ...] = ()
+    mixed: Literal[0, True] = 0
 
 
 def test_true_and_false_are_refused_where_a_number_is_declared() -> None:
@@ -41,6 +44,14 @@ def test_true_and_false_are_refused_where_a_number_is_declared() -> None:
     ):
         with pytest.raises(ValidationError, match=r"should be a valid (integer|number)"):
             Outer.model_validate({key: value})
+
+
+def test_true_and_false_are_refused_where_the_numbers_one_and_zero_are_declared() -> None:
+    for key, value in nonempty((("level", True), ("level", False), ("levels", ["auto", True]))):
+        with pytest.raises(ValidationError, match="should be 0 or 1"):
+            Outer.model_validate({key: value})
+    read = Outer.model_validate({"level": 1, "levels": [0, "auto"], "mixed": True})
+    assert (read.level, read.levels, read.mixed) == (1, (0, "auto"), True)
 
 
 def test_other_spellings_of_numbers_and_declared_bools_are_read() -> None:

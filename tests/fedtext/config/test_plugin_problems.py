@@ -133,6 +133,12 @@ FAULTS = {
         MINE.replace('Literal["mine"] = "mine"\n', 'Literal["mine"] = "mine"\n    lamda: "Nope" = 3\n'),
         "plugins: mine.py: Mine has a key of type Nope, which is not defined: import it, or define it before the class",
     ),
+    "a key whose type is no type of keys": (
+        "from __future__ import annotations\n"
+        + MINE.replace('Literal["mine"] = "mine"\n', 'Literal["mine"] = "mine"\n    mode: Thing = None\n')
+        + "\n\nclass Thing:\n    pass\n",
+        "plugins: mine.py: a key of Mine has a type that no key can have (PydanticSchemaGenerationError: Unable to gen",
+    ),
     "taken": (MINE.replace('"mine"', '"kteps"'), "mine.py defines the method kteps, which fedtext has already"),
     "twice": (MINE + MINE.replace("Mine", "Other"), "defines the method mine, which mine.py has already: choose"),
 }
