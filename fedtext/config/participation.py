@@ -176,6 +176,21 @@ class Participation(Strict):
         """Return the number of clients that are sampled for a round that needs so many."""
         return math.ceil(round(self.over_selection * needed, 9))  # 1.1 * 50 is more than 55 in floating point
 
+    def summed(self, clients: int, buffer: int | None) -> int:
+        """Return the number of ``clients`` clients whose updates a round is expected to add up; at least 1.
+
+        Clients that drop out and those that a round does not wait for are left out, those after ``deadline_s`` are not.
+
+        Args:
+            clients: Number of clients.
+            buffer: Size of the buffer of asynchronous training, which is that of a round; None: it is synchronous.
+        """
+        invited = self.invited(clients)
+        if buffer is not None:
+            return min(buffer, invited)
+        needed = invited if self.sampling == "poisson" else self.largest(clients)
+        return max(1, min(needed, round(invited * (1 - self.dropout))))
+
     def expected(self, clients: int) -> float:
         """Return the expected number of clients of a round, without those that drop out.
 

@@ -86,7 +86,8 @@ class Summation:
         self.layout, self.aggregation, self.samples = layout, experiment.aggregation, np.asarray(samples)
         self.uniform = experiment.server.weights == "uniform"
         self.scale = float(len(samples) if self.uniform else self.samples.sum())
-        self.unit = self._unit(experiment.participation.invited(len(samples)))
+        buffer = experiment.server.buffer
+        self.unit = self._unit(experiment.participation.summed(len(samples), buffer.size if buffer else None))
         self.holders_only = experiment.server.absent_rows == "holders_only"
         self.inward = experiment.server.noise is not None
         self.ring: Ring | None = None
@@ -100,7 +101,7 @@ class Summation:
         update, small changes would be lost. A power of 2 rounds each quotient as before.
 
         Args:
-            clients: Number of clients that a round samples.
+            clients: Number of clients whose updates a round adds up.
         """
         if len(self.samples) <= FEW:
             return self.scale

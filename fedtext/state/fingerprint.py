@@ -46,6 +46,7 @@ VERSIONS = {
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
     "finer": 1,  # sampled rounds of many clients: weights are divided by about those of a round, and not by all
+    "summed": 1,  # ... of many clients with dropout, over_selection or a buffer: those whose updates come
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
     "tied": 1,  # networks of plug-ins with a parameter in several places: it is the same in all of them
@@ -206,7 +207,9 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     adapter = getattr(experiment.model, "adapter", None)
     lora = getattr(adapter, "lora", None)
     pretrained = experiment.model.name == "causal" and getattr(experiment.model, "checkpoint", None) is not None
-    sampled = clients > FEW and 2 * experiment.participation.invited(clients) <= clients
+    invited, divided = experiment.participation.invited(clients), not experiment.server.secure_aggregation
+    buffer = experiment.server.buffer.size if experiment.server.buffer else None
+    come = experiment.participation.summed(clients, buffer)
     needed, times = experiment.participation.largest(clients), experiment.participation.over_selection
     return {
         "invited": math.ceil(times * needed) != experiment.participation.over_selected(needed),
@@ -222,7 +225,8 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
-        "finer": sampled and not experiment.server.secure_aggregation,
+        "finer": divided and clients > FEW and 2 * invited <= clients,
+        "summed": divided and clients > FEW and 2 * come <= clients and come < invited,
         "kernels": isinstance(experiment.method, KTEPS | FedMMD | ASPMTL),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),

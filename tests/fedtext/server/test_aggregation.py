@@ -16,6 +16,7 @@ from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.server.aggregation import Summation
 from fedtext.server.weighted_sum import WeightedSum
+from fedtext.state.fingerprint import VERSIONS, fingerprint
 from tests import tiny
 from tests.loops import nonempty
 
@@ -88,6 +89,33 @@ def test_small_changes_are_not_lost_among_a_million_clients(weights: str, noise:
     expected = weights_K @ values.astype(np.float64) / weights_K.sum()
     mean = LAYOUT.views(found.mean())["w"]
     assert np.abs(mean - expected).max() < 1e-9, "a thousandth of the changes"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"server": {"buffer": {"size": 10}}, "participation": {"pace": {}}},
+        {"participation": {"dropout": 0.99999}},
+        {"participation": {"fraction": 1e-3, "over_selection": 100, "dropout": 0.9999, "pace": {}}},
+    ],
+    ids=["buffer", "dropout", "over-selection"],
+)
+def test_small_changes_are_not_lost_where_few_of_many_clients_return(changes: dict[str, Any]) -> None:
+    summation = Summation(tiny.experiment(**changes), LAYOUT, np.full(1_000_000, 20))
+    values = np.array([1e-6, 3e-7, 1.23456e-5], np.float32)
+    found = summation.empty()
+    for client in range(10):
+        found.add(update(client, 20, values))
+    assert np.abs(LAYOUT.views(found.mean())["w"] / values - 1).max() < 1e-4
+
+
+def test_sums_that_change_with_those_who_return_change_the_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffered: dict[str, Any] = {"server": {"buffer": {"size": 10}}, "participation": {"pace": {}}}
+    cases = [(buffered, 5000), ({"participation": {"dropout": 0.9}}, 5000), (buffered, 500), ({}, 5000)]
+    found = [fingerprint(tiny.experiment(**changes), "", clients) for changes, clients in cases]
+    monkeypatch.setitem(VERSIONS, "summed", VERSIONS["summed"] + 1)
+    again = [fingerprint(tiny.experiment(**changes), "", clients) for changes, clients in cases]
+    assert [one != other for one, other in zip(found, again, strict=True)] == [True, True, False, False]
 
 
 @given(
