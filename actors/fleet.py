@@ -154,6 +154,7 @@ class RayFleet:
                 missing = sorted(chain(*waiting.values()))
                 self.late, late = len(missing), patience.told([self.clients[client].name for client in missing])
                 if limit < self.timeout:
+                    self.measured.updates |= dict.fromkeys(missing, limit)  # so that the next attempt waits longer
                     raise patience.HungActorsError(
                         f"in round {round_} local updates had not returned after {limit:.1f} s, {expected:.1f} s being "
                         f"expected: those of {late}"
@@ -180,7 +181,7 @@ class RayFleet:
             done, waiting = ray.wait(waiting, timeout=max(0.0, left))
             left -= time.monotonic() - began
             if not done:
-                raise self._late(expected, self.timeout, what)
+                raise self._late("partials", self.timeout, what)
             (part,) = self._get(done, self.timeout, what)
             if part is not None:
                 yield part
@@ -279,14 +280,16 @@ class RayFleet:
         except RayTaskError as error:
             raise error.cause from None  # what the client's code raised, in its own words
         except GetTimeoutError as error:
-            raise self._late(expected, timeout, what) from error
+            raise self._late(kind, timeout, what) from error
         if kind and calls:
             self.measured.took(kind, time.monotonic() - began)
         return found
 
-    def _late(self, expected: float | None, timeout: float, what: str) -> Exception:
+    def _late(self, kind: str, timeout: float, what: str) -> Exception:
+        expected = self.measured.calls.get(kind)
         limit = patience.allowed(expected, self.hang, timeout)
         if limit < timeout:
+            self.measured.took(kind, limit)  # processes that have just started take longer: the next attempt waits
             late = f"{limit:.1f} s, {expected:.1f} s being expected"
             return patience.HungActorsError(f"it took longer than {late}, to {what}")
         if timeout == self.timeout:

@@ -1,8 +1,14 @@
 """How long the server waits for client actors."""
 
-import pytest
+from types import SimpleNamespace
+from typing import Any
 
-from actors.patience import allowed, expected, told
+import pytest
+from ray.exceptions import GetTimeoutError
+
+from actors.fleet import RayFleet
+from actors.patience import HungActorsError, Measured, allowed, expected, told
+from tests.loops import nonempty
 
 
 @pytest.mark.parametrize(
@@ -22,3 +28,46 @@ def test_the_slowest_actor_is_expected_and_unknown_clients_are_as_slow_as_any() 
 @pytest.mark.parametrize(("names", "sentence"), [("a", "a"), ("abc", "a, b, c"), ("abcde", "a, b, c and 2 more")])
 def test_not_all_names_are_told(names: str, sentence: str) -> None:
     assert told(list(names)) == sentence
+
+
+def quick() -> RayFleet:
+    """A fleet of one actor, of which an earlier attempt, in processes that were warm, took a thousandth of a second."""
+    fleet = object.__new__(RayFleet)
+    fleet.measured = Measured({0: 0.001, 1: 0.001}, {"host": 1.0})
+    fleet.hang, fleet.timeout, fleet.audits, fleet.settled, fleet.folds, fleet.stack = (
+        60.0,
+        300.0,
+        False,
+        True,
+        False,
+        1,
+    )
+    fleet.bytes_up, fleet.seconds, fleet.home, fleet.size = {}, {}, {0: 0, 1: 0}, 1
+    fleet.actors = [SimpleNamespace(train=SimpleNamespace(remote=lambda *given: "a call"))]
+    fleet.clients = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]  # type: ignore[assignment]
+    return fleet
+
+
+def test_what_was_given_up_is_waited_for_longer_by_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its actors may have just started, and load and compile what those of the first one had."""
+    asked: list[float] = []
+
+    def never(calls: list[Any], timeout: float) -> Any:
+        asked.append(timeout)
+        raise GetTimeoutError
+
+    def nothing(calls: list[Any], timeout: float) -> Any:
+        asked.append(timeout)
+        return [], calls
+
+    monkeypatch.setattr("actors.fleet.ray", SimpleNamespace(get=never, wait=nothing))
+    fleet = quick()
+    for limit, error in nonempty(((70.0, HungActorsError), (600.0, TimeoutError))):
+        with pytest.raises(error):
+            fleet._get(["a call"], 600.0, "start the client actors", "host")
+        assert asked.pop() == limit
+    for limit, error in nonempty(((60.02, HungActorsError), (300.0, TimeoutError))):
+        fleet.settled = True
+        with pytest.raises(error):
+            list(fleet.train(None, 1, [0, 1]))
+        assert asked.pop() == pytest.approx(limit)
