@@ -150,7 +150,8 @@ def tokenizer(entries: Sequence[str], pairs: str) -> Any:
         single=f"{BOS} $A", special_tokens=[(BOS, entries.index(BOS))]
     )
     ends = {"bos_token": BOS, "eos_token": EOS, "pad_token": EOS} | ({} if pairs else {"unk_token": UNK})
-    return library.PreTrainedTokenizerFast(tokenizer_object=made, **ends)
+    # With byte pairs <s> and </s> of a text are text too, though they are special tokens between texts.
+    return library.PreTrainedTokenizerFast(tokenizer_object=made, split_special_tokens=bool(pairs), **ends)
 
 
 def _shifted(content: dict[str, Any], entries: Sequence[str]) -> dict[str, Any]:

@@ -96,9 +96,13 @@ def never(tokenizer: str) -> list[int]:
     content = json.loads(tokenizer)
     model, added = content["model"], content["added_tokens"]
     ids: dict[str, int] = {**model["vocab"], **{token["content"]: token["id"] for token in added}}
-    joined = {"".join(pair) if isinstance(pair, list) else pair.replace(" ", "", 1) for pair in model["merges"]}
+    inner = model.get("continuing_subword_prefix") or ""  # what begins an entry that begins no word
+    pairs = (pair if isinstance(pair, list) else pair.split(" ", 1) for pair in model["merges"])
+    joined = {first + second.removeprefix(inner) for first, second in pairs}
     whole = set(model["vocab"]) if model.get("ignore_merges") else set()  # a word that is an entry is not put together
     found = whole | joined | {model.get("unk_token")} | {token["content"] for token in added if not token["special"]}
+    if model.get("byte_fallback"):  # bytes of characters that it does not know
+        found |= {f"<0x{byte:02X}>" for byte in range(BYTES)}
     special = {token["content"] for token in added if token["special"]} | set(FRAMED)
     apart = sorted(ids[entry] for entry in special & set(ids) - found if len(entry) > 1)
     return [PAD_ID, UNK_ID, BOS_ID, *(len(FRAMED) + number for number in apart)]

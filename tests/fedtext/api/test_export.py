@@ -56,7 +56,7 @@ def test_the_package_computes_the_same_probabilities_of_the_same_tokens(kind: st
     first = len(bound.vocabulary) - len(bound.model.network.embedding.weight)
     for text in nonempty(TEXTS):
         ids = tokenizer(text, return_tensors="pt").input_ids
-        if "<s>" not in text:  # in the package's tokenizer a token, here text
+        if "<s>" not in text:  # of words a token in the package's tokenizer, and here text
             assert ids[0].tolist() == [row - first for row in ours._writing(bound).rows(text)]
         with torch.no_grad():
             logits_TV, expected_TV = theirs(ids).logits[0], bound.model.network.following(ids)[0]
@@ -89,9 +89,12 @@ def of_characters(*special: str) -> tokenizers.Tokenizer:
 def test_the_tokenizer_of_a_checkpoint_gives_the_tokens_of_training(made: tokenizers.Tokenizer) -> None:
     entries = byte_pairs.vocabulary(made.to_str(), framed=True)
     exported = export.tokenizer(entries[1:], made.to_str())
-    for text in nonempty(["hello cat", "a <tool> call", "the cat <unk> sat", "zzz the été", "x <|endoftext|> y"]):
+    for text in nonempty(
+        ["hello cat", "a <tool> call", "the cat <unk> sat", "zzz the été", "x <|endoftext|> y", "<s> a</s>"]
+    ):
         rows = byte_pairs.encode(made.to_str(), [f"<s> {text} </s>"], None, framed=True).tokens_T
         assert exported(text).input_ids == [row - 1 for row in rows[:-1]], text
+    assert exported.decode([exported.bos_token_id, exported.eos_token_id], skip_special_tokens=True) == ""
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import transformers
 from pydantic import ValidationError
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import fedtext
 from fedtext.corpora.demo import DemoCorpus
@@ -76,6 +76,23 @@ def test_a_tokenizer_is_that_of_the_counts_and_its_texts_come_back() -> None:
     alone = byte_pairs.encode(content, ["the cat", ""], None, framed=False)
     assert alone.tokens_T[-1] == PAD_ID
     assert byte_pairs.decode(content, alone.tokens_T[: alone.offsets[1]].tolist(), framed=False) == "the cat"
+
+
+@pytest.mark.parametrize("kind", ["prefix", "bytes"])
+def test_no_entry_of_a_text_is_left_out_of_the_softmax(kind: str) -> None:
+    """Special tokens that texts have all the same: words put together of pieces with a prefix, and unknown bytes."""
+    options: dict[str, Any] = {"continuing_subword_prefix": "##"} if kind == "prefix" else {"byte_fallback": True}
+    made = Tokenizer(models.BPE(unk_token="[UNK]", **options))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = ["[UNK]", "cat", "[END]", *(f"<0x{byte:02X}>" for byte in range(256))]
+    shown = {"continuing_subword_prefix": "##"} if kind == "prefix" else {}
+    trainer = trainers.BpeTrainer(vocab_size=320, special_tokens=special, show_progress=False, **shown)
+    made.train_from_iterator(["the cat sat", "a cat", "the cats"] * 3, trainer)
+    rows = byte_pairs.encode(made.to_str(), ["<s> the cat é </s>"], None, framed=True).tokens_T
+    never = byte_pairs.never(made.to_str())
+    assert not set(rows[1:].tolist()) & set(never)
+    entries = byte_pairs.vocabulary(made.to_str(), framed=True)
+    assert entries.index("[END]") in never
 
 
 def test_the_bytes_of_what_is_cut_off_are_not_counted() -> None:
