@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedtext.errors import UserError, option, spelled
 from fedtext.runtime.lock import locked
-from fedtext.runtime.remote import Remote, is_uri, local_path
+from fedtext.runtime.remote import Remote, expanded, is_uri, local_path
 from fedtext.state.copy import Copy
 from sweeps.places import PLAN, STORAGE, home
 
@@ -53,14 +53,14 @@ def find(storage: Path, run: str, what: str) -> Path:
         what: Beginning of the message if there is none.
 
     Raises:
-        UserError: There is none, or its copy cannot be read.
+        UserError: There is none, its name is too long for a path, or its copy cannot be read.
     """
     remote = Remote(run, what) if is_uri(run) else None
     if remote and remote.local is None:
         if not (remote / PLAN).info():
             raise UserError(f"{what}: there is no run at {remote}")
         return _pulled(remote)
-    run = str(remote.local) if remote else run
+    run = str(remote.local) if remote else str(expanded(run, what)) if run else ""
     path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
     if not (path / PLAN).is_file():
         if run and (Path(run) / "experiment.yaml").is_file() and any(Path(run).glob("round-*")):

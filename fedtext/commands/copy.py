@@ -8,6 +8,7 @@ from pathlib import Path
 from fedtext.commands.parser import Parser, command_parser
 from fedtext.errors import UserError, spelled, writing
 from fedtext.runtime import durable
+from fedtext.runtime.remote import expanded
 
 
 def parser() -> Parser:
@@ -35,7 +36,7 @@ def main(words: Sequence[str] | None) -> int:
     from fedtext.config.spaces import find, read
 
     source = find(arguments.source)
-    target = Path(arguments.target)
+    target = expanded(arguments.target, "cp")
     if arguments.target.endswith("/") or target.is_dir():
         target /= source.name
     _copy(source, target, arguments.force)
@@ -87,7 +88,9 @@ def _overwrite(target: Path, content: bytes) -> None:
     if target.exists() and not target.is_file():
         target.write_bytes(content)  # such as /dev/stdout, whose place no file can take
         return
-    file = target.resolve()  # a link stays one
+    file = Path(os.path.realpath(target))  # a link stays one
+    if file.is_symlink():  # it leads to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file))
     if not file.exists():
         durable.write(file, content)
         return

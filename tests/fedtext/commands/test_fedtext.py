@@ -162,6 +162,17 @@ def test_a_copy_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(tmp_path.iterdir())
 
 
+def test_a_copy_to_a_link_that_leads_to_itself_or_to_a_long_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    status, _, error = said("cp", "demo.yaml", "loop", "--force")
+    assert (status, error[:34]) == (2, "error: cp: loop cannot be written ")
+    long = "x" * 300
+    assert said("cp", "demo.yaml", long) == (2, "", f"error: cp: {long} is too long for a path: write a shorter one\n")
+
+
 def test_a_copy_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.yaml").write_text("precious\n")

@@ -26,7 +26,7 @@ from fedtext.runtime.folders import (
     written_to,
 )
 from fedtext.runtime.remote import Remote, is_uri
-from sweeps.names import places
+from sweeps.names import find, places
 from sweeps.places import home
 from tests.loops import nonempty
 from tests.stores import BUCKET, SECRET, Store, object_store
@@ -188,6 +188,17 @@ def test_keys_with_a_path_name_a_home_folder_that_there_is_not(name: str, path: 
     why = "'' is n(o path: write one|ot a plug-in: name a file)" if not path else f"{path} begins with a home folder"
     with pytest.raises(UserError, match=f"(?s)^(the experiment: )?{key}: {why}"):
         fedtext.run({"name": "x", **TINY, **keys(path)})
+
+
+def test_a_name_that_is_too_long_for_a_path_is_one_sentence(tmp_path: Path) -> None:
+    uses = {
+        "--data": lambda name: folder_of(name, "--data"),
+        "storage": places,
+        "report": lambda name: find(tmp_path, name, "report"),
+    }
+    for what, use in nonempty(uses.items()):
+        with pytest.raises(UserError, match=f"^{what}: x* is too long for a path: write a shorter one$"):
+            use("x" * 300)
 
 
 def test_variables_with_a_path_name_a_home_folder_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
