@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedtext.errors import UserError, option, spelled
 from fedtext.runtime.lock import locked
-from fedtext.runtime.remote import Remote, expanded, is_uri, local_path
+from fedtext.runtime.remote import Remote, is_uri, local_path
 from fedtext.state.copy import Copy
 from sweeps.places import PLAN, STORAGE, home
 
@@ -60,7 +60,7 @@ def find(storage: Path, run: str, what: str) -> Path:
         if not (remote / PLAN).info():
             raise UserError(f"{what}: there is no run at {remote}")
         return _pulled(remote)
-    run = str(remote.local) if remote else str(expanded(run, what)) if run else ""
+    run = str(remote.local) if remote else str(local_path(run, what)) if run else ""
     path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
     if not (path / PLAN).is_file():
         if run and (Path(run) / "experiment.yaml").is_file() and any(Path(run).glob("round-*")):

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedtext.commands.parser import Parser, command_parser
 from fedtext.errors import UserError, spelled, writing
 from fedtext.runtime import durable
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.remote import local_path
 
 
 def parser() -> Parser:
@@ -36,7 +36,7 @@ def main(words: Sequence[str] | None) -> int:
     from fedtext.config.spaces import find, read
 
     source = find(arguments.source)
-    target = expanded(arguments.target, "cp")
+    target = local_path(arguments.target, "cp")
     if arguments.target.endswith("/") or target.is_dir():
         target /= source.name
     _copy(source, target, arguments.force)

@@ -78,10 +78,18 @@ def local_path(name: str | Path, what: str) -> Path:
         what: The key or option that has it; the message begins with it.
 
     Raises:
-        UserError: It is none (``check_path``), or there is no such home folder.
+        UserError: It is none (``check_path``) or too long, or there is no such home folder.
     """
     check_path(name, what)
-    return expanded(name, what)
+    path = expanded(name, what)
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UserError(f"{what}: {name} is too long for a path: write a shorter one") from error
+    except ValueError as error:  # a null character
+        raise UserError(f"{what}: {name} is no path ({error}): write another one") from error
+    return path
 
 
 def expanded(name: str | Path, what: str = "") -> Path:
@@ -92,23 +100,15 @@ def expanded(name: str | Path, what: str = "") -> Path:
         what: The key or variable that has it; the message begins with it. Empty: the caller names it.
 
     Raises:
-        UserError: It is empty or too long, or there is no such home folder.
+        UserError: It is empty, or there is no such home folder.
     """
     begin = f"{what}: " if what else ""
     if not str(name):
         raise UserError(f"{begin}'' is no path: write one")
     try:
-        path = Path(name).expanduser()
+        return Path(name).expanduser()
     except RuntimeError as error:
         raise UserError(f"{begin}{name} begins with a home folder that there is not: give the whole path") from error
-    try:
-        path.lstat()
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise UserError(f"{begin}{name} is too long for a path: write a shorter one") from error
-    except ValueError as error:  # a null character
-        raise UserError(f"{begin}{name} is no path ({error}): write another one") from error
-    return path
 
 
 class Remote:
