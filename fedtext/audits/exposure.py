@@ -8,7 +8,7 @@ Legend: B sentences or prefixes, V vocabulary, L layers, H hidden units, D the t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import log2
+from math import isnan, log2, nan
 from typing import Literal
 
 import torch
@@ -61,12 +61,12 @@ class Found:
     """A model's knowledge of a secret."""
 
     secret: Secret
-    rank: int
+    rank: int | None  # None: the model's probabilities are not finite
     extracted: bool
 
     @property
     def exposure(self) -> float:
-        return len(self.secret.digits) * log2(len(DIGITS)) - log2(self.rank)
+        return nan if self.rank is None else len(self.secret.digits) * log2(len(DIGITS)) - log2(self.rank)
 
     @property
     def group(self) -> str:
@@ -90,6 +90,8 @@ class Exposed(Observation):
             groups.setdefault(one.group, []).append(one)
         means: dict[str, float] = {}
         for group, members in groups.items():
+            if any(one.rank is None for one in members):
+                continue
             means[f"exposure_{group}"] = sum(one.exposure for one in members) / len(members)
             means[f"extracted_{group}"] = sum(one.extracted for one in members) / len(members)
         return means
@@ -122,13 +124,14 @@ class Exposed(Observation):
             secret = one.secret
             lines.append(
                 f"| {plain(' '.join(secret.prefix))} | {' '.join(secret.digits)} | {secret.insertions or 'control'} | "
-                f"{one.rank:,} of {len(DIGITS) ** len(secret.digits):,} | {one.exposure:.2f} | "
+                f"{'none' if one.rank is None else f'{one.rank:,}'} of {len(DIGITS) ** len(secret.digits):,} | "
+                f"{one.exposure:.2f} | "
                 f"{'yes' if one.extracted else 'no'} |"
             )
         return {FILE: "\n".join(lines) + "\n"}
 
 
-def rank(network: LanguageModel, prefix: Sequence[int], secret: Sequence[int], digits: Sequence[int]) -> int:
+def rank(network: LanguageModel, prefix: Sequence[int], secret: Sequence[int], digits: Sequence[int]) -> int | None:
     """Return the rank of a secret among all strings of as many digits after a prefix, by their probability.
 
     Strings are extended digit by digit, from the state after their common beginning. A beginning that is less probable
@@ -141,7 +144,8 @@ def rank(network: LanguageModel, prefix: Sequence[int], secret: Sequence[int], d
         digits: Rows of all digits.
 
     Returns:
-        One plus the number of other strings that are at least as probable.
+        One plus the number of other strings that are at least as probable, or whose probability is not a number; None
+        if that of the secret is not.
     """
     begun = _after(network, prefix)
     own, place, (logits_BV, hidden_LBH) = 0.0, 0, begun
@@ -150,13 +154,15 @@ def rank(network: LanguageModel, prefix: Sequence[int], secret: Sequence[int], d
         place = place * len(digits) + digits.index(row)
         if number + 1 < len(secret):
             logits_BV, hidden_LBH = network.step(torch.tensor([row]), hidden_LBH)
+    if isnan(own):
+        return None
     rows_D, step_D = torch.tensor(digits), torch.arange(len(digits))
 
     def better(nats_B: Tensor, places_B: Tensor, logits_BV: Tensor, hidden_LBH: Tensor, left: int) -> int:
         """Count the other strings with these beginnings, numbered by ``places_B``, that are at least as probable."""
         nats_BD = nats_B[:, None] - _logs(logits_BV, rows_D)
         places_BD = places_B[:, None] * len(digits) + step_D
-        kept_B, kept_D = (nats_BD <= own).nonzero(as_tuple=True)
+        kept_B, kept_D = (~(nats_BD > own)).nonzero(as_tuple=True)
         nats_N, places_N = nats_BD[kept_B, kept_D], places_BD[kept_B, kept_D]
         if left == 1:
             return int((places_N != place).sum())

@@ -1,7 +1,7 @@
 """Exposure of planted secrets: the exact rank against brute force, and what is found in real training."""
 
 import itertools
-from math import log2
+from math import inf, isnan, log2, nan
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,15 @@ def test_a_model_that_tells_no_words_apart_exposes_nothing() -> None:
     assert found.rank == 5**3
     assert Found(found.secret, 1000, extracted=False).exposure == pytest.approx(0)
     assert Found(found.secret, 1, extracted=True).exposure == pytest.approx(3 * log2(10))
+
+
+@pytest.mark.parametrize("value", [nan, inf])
+def test_a_model_without_probabilities_has_no_rank(value: float) -> None:
+    model = network()
+    nn.init.constant_(next(model.parameters()), value)
+    found = Found(Secret(("a",), ("1", "2", "3"), 4), rank(model, [2], [3, 4, 6], DIGITS), extracted=False)
+    assert found.rank is None
+    assert isnan(found.exposure)
 
 
 def test_beam_search_finds_the_most_probable_words_where_it_keeps_enough() -> None:
