@@ -24,8 +24,8 @@ class Recurrent(ModelConfig):
     """Base of models with recurrent layers, which process the words of a text in their order.
 
     Attributes:
-        architecture: Cell and directions: gru, bigru, lstm or bilstm. Empty: the name says so. A class that derives from
-            a model of fedtext and has another name states it.
+        architecture: Cell and directions: gru, bigru, lstm or bilstm. Empty: the name says so. A class that derives
+            from a model of fedtext and has another name states it.
     """
 
     architecture: ClassVar[str] = ""

@@ -55,7 +55,7 @@ def test_layers_are_those_of_the_name_or_of_what_a_class_states(
         if isinstance(small, RecurrentClassifier)
         else small.build(5, nn.Embedding(5, small.embedding.dim), weights=True).rnn
     )
-    assert type(rnn) is cell and rnn.bidirectional == (directions == 2)
+    assert (type(rnn), rnn.bidirectional) == (cell, directions == 2)
 
 
 @pytest.mark.parametrize(
