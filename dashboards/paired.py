@@ -198,10 +198,15 @@ def _pair(made: Reproduction, one: Cell | None, other: Cell | None) -> list[str]
     return [text] if made.seeds < 2 else [text, "" if ours is None else p_value(ours).removeprefix("p ").lstrip("= ")]
 
 
-def holm(values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm 1979): below a level, the chance of one false finding among all
-    of them is below it."""
+def holm(values: Sequence[float], tests: int | None = None) -> list[float]:
+    """Return p-values corrected for a number of tests (Holm 1979): the chance that one or more of the tests of true
+    null hypotheses falls below a level is at most this level.
+
+    Args:
+        values: The p-values.
+        tests: Number of tests from which these were chosen; None: these are all.
+    """
     corrected, least = [0.0] * len(values), 0.0
     for rank, place in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        least = corrected[place] = max(least, min(1.0, (len(values) - rank) * values[place]))
+        least = corrected[place] = max(least, min(1.0, ((tests or len(values)) - rank) * values[place]))
     return corrected

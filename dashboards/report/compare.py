@@ -20,7 +20,7 @@ class Paired:
     Args:
         row: The row.
         difference: The row less the reference, in the unit of the measure; its ``p`` is corrected for the
-            number of rows.
+            number of tests (``paired``).
         seeds: Number of seeds that both have.
     """
 
@@ -55,19 +55,31 @@ def best_rows(rows: Sequence[Row], of: Measure) -> list[Row]:
     return [row for row, found in whole if equal(found.mean, first)]
 
 
-def paired(rows: Sequence[Row], reference: Row, of: Measure) -> list[Paired]:
+def paired(rows: Sequence[Row], reference: Row, of: Measure, chosen: bool = False) -> list[Paired]:
     """Return the differences of all other rows and the reference.
+
+    A reference that was chosen for its values differs by more than chance from the others even if all are equal. Its
+    p-values are therefore corrected for all pairs that could have been tested.
 
     Args:
         rows: The rows.
         reference: The row that is subtracted.
         of: The measure.
+        chosen: Whether the reference was chosen among these rows, as the best case of the space.
     """
     found = [one for row in rows if row is not reference and (one := _paired(row, reference, of))]
     tested = [one for one in found if one.difference.p is not None]
-    values = holm([one.difference.p for one in tested if one.difference.p is not None])
+    pairs = _pairs([one.row for one in tested]) if chosen else None
+    values = holm([one.difference.p for one in tested if one.difference.p is not None], pairs)
     corrected = {one.row.id: p for one, p in zip(tested, values, strict=True)}
     return [replace(one, difference=replace(one.difference, p=corrected.get(one.row.id))) for one in found]
+
+
+def _pairs(others: Sequence[Row]) -> int:
+    """Return the number of pairs of a case of the space with a case or a baseline, if these and one more case are all
+    the rows: the winner could have been any case."""
+    cases = 1 + sum(not row.baseline for row in others)
+    return cases * (cases - 1) // 2 + cases * (1 + len(others) - cases)
 
 
 def _paired(row: Row, reference: Row, of: Measure) -> Paired | None:
@@ -99,7 +111,7 @@ def findings(sweep: Sweep) -> list[str]:
     of_texts = sweep.metric.removesuffix("_val")
     if of_validation(sweep.metric) and (test := winner.spread(of_texts)):
         said.append(f"On test texts it has {of_texts} {told(test, measure(of_texts))}.")
-    apart = {one.row.id: one for one in paired(sweep.rows, winner, of)}
+    apart = {one.row.id: one for one in paired(sweep.rows, winner, of, chosen=True)}
     rivals = [row for row in others if not row.baseline and row.complete(of.name)]
     named = [*rivals[:1], *[row for row in others if row.baseline]]
     leads = [apart[row.id] for row in named if row.id in apart]

@@ -82,7 +82,7 @@ def differences(sweep: Sweep) -> Table | None:
     winner, every = sweep.winner, [one for one in measures(sweep) if one.ranked]
     if winner is None:
         return None
-    found = {one.name: {pair.row.id: pair for pair in paired(sweep.rows, winner, one)} for one in every}
+    found = {one.name: {pair.row.id: pair for pair in paired(sweep.rows, winner, one, chosen=True)} for one in every}
     every = [one for one in every if found[one.name]]
     others = [row for row in sweep.rows if any(row.id in found[one.name] for one in every)]
     if not others:
@@ -110,8 +110,8 @@ def differences(sweep: Sweep) -> Table | None:
     said = ["Each row less the best case of the space, within each seed that both have."]
     if tested:
         said.append(
-            "Mean ± standard error; p: two-sided paired t test, corrected for the number of rows (Holm). Marked: "
-            f"p < {LEVEL}. The best case was chosen among these rows, which favours it."
+            "Mean ± standard error; p: two-sided paired t test, corrected (Holm) for all pairs that the best case could "
+            f"have been in, since it was chosen among these rows. Marked: p < {LEVEL}. The choice still favours its mean."
         )
     else:
         said.append("One seed: no test is possible.")

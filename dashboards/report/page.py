@@ -173,5 +173,6 @@ def _what_was_run(sweep: Sweep) -> Section:
     )
     yaml = f"<pre><code>{clean(sweep.yaml)}</code></pre>"
     parts.append(f"<details><summary>The experiment, with all defaults (experiment.yaml)</summary>{yaml}</details>\n")
-    parts.append(said(f"Tests: paired by seed, two-sided, significant below p = {LEVEL} after Holm's correction."))
+    corrected = "after Holm's correction for all pairs that the best case could have been in"
+    parts.append(said(f"Tests: paired by seed, two-sided, significant below p = {LEVEL} {corrected}."))
     return Section("run", "What was run", "".join(parts))

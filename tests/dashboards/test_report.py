@@ -7,6 +7,7 @@ import statistics
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -98,9 +99,39 @@ def test_differences_are_paired_by_seed_and_corrected_for_their_number() -> None
     assert found[0].difference.p == pytest.approx(2 * raw[0])
 
 
+def test_differences_from_a_chosen_row_are_corrected_for_all_pairs_it_could_have_been_in() -> None:
+    rng = np.random.default_rng(0)
+    cases = [row(name, *values) for name, values in zip("abcd", rng.normal(0.8, 0.01, (4, 5)), strict=True)]
+    baseline = replace(row("base", *rng.normal(0.8, 0.01, 5)), baseline=True)
+    first, of = best_rows(cases, measure("Ag"))[0], measure("Ag")
+    raw = [one.difference.p for one in (paired([first, other], first, of)[0] for other in cases if other is not first)]
+    found = [one.difference.p for one in paired(cases, first, of, chosen=True)]
+    assert found == pytest.approx(holm(raw, 6)), "pairs of four cases"
+    assert min(found) == pytest.approx(min(1, 6 * min(raw)))
+    beside = paired([*cases, baseline], first, of, chosen=True)
+    assert [one.difference.p for one in beside] == pytest.approx(holm([*raw, _p(baseline, first)], 10)), "four more"
+    alone = paired([cases[0], baseline], cases[0], of, chosen=True)
+    assert alone[0].difference.p == pytest.approx(_p(baseline, cases[0])), "of one case nothing was chosen"
+
+
+def _p(one: Row, other: Row) -> float:
+    return float(stats.ttest_rel(*(list(each.by_seed("Ag").values()) for each in (one, other))).pvalue)
+
+
+def test_rows_that_are_equal_in_truth_seldom_differ_significantly_from_the_winner() -> None:
+    """In 400 reports on ten equal cases with five seeds: 5 % at most, and the deviation is 1.1 %."""
+    rng, of, wrong = np.random.default_rng(1), measure("Ag"), 0
+    for values in nonempty(rng.normal(0.8, 0.01, (400, 10, 5))):
+        rows = [row(str(number), *each, seeds=5) for number, each in enumerate(values)]
+        winner = rows[int(values.mean(1).argmax())]
+        wrong += any(one.difference.p < 0.05 for one in paired(rows, winner, of, chosen=True))
+    assert wrong <= 0.05 * 400
+
+
 def test_holm_is_as_in_its_paper() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([0.01, 0.04], tests=5) == pytest.approx([0.05, 0.16]), "two of five tests"
     assert holm([]) == []
 
 
