@@ -110,8 +110,8 @@ def differences(sweep: Sweep) -> Table | None:
     said = ["Each row less the best case of the space, within each seed that both have."]
     if tested:
         said.append(
-            "Mean ± standard error; p: two-sided paired t test, corrected (Holm) for all pairs that the best case could "
-            f"have been in, since it was chosen among these rows. Marked: p < {LEVEL}. The choice still favours its mean."
+            "Mean ± standard error; p: two-sided paired t test, corrected (Holm) for all pairs that the best case "
+            f"could have been in, since it was chosen among these rows. Marked: p < {LEVEL}. Being chosen favours it."
         )
     else:
         said.append("One seed: no test is possible.")

@@ -41,10 +41,11 @@ class Membership(Audit):
       texts. It needs two train texts.
     - ``member_tpr_at_1pct_fpr``: the largest true positive rate of a threshold with a false positive rate of at most
       1 %. Carlini et al. (2022) recommend it, since an attack that is certain about a few texts is invisible in an
-      average. It needs 100 test texts of a client, and is left out if there are fewer.
+      average. It needs 100 test texts of a client, and is left out if there are fewer. Its chance level is beside it
+      (``member_tpr_at_1pct_fpr_chance``), since it is more than 1 % if texts are few: 2 % of 100 test texts.
     - ``member_pooled_auc``, ``member_pooled_tpr_at_1pct_fpr`` and ``member_pooled_tpr_at_0.1pct_fpr``: the same with
-      one threshold for the texts of all audited clients, of a round's record only. The last needs 1,000 test texts of
-      all of them together.
+      one threshold for the texts of all audited clients, of a round's record only, with their chance levels. The last
+      needs 1,000 test texts of all of them together.
     - ``member_user_auc``: the same for users instead of texts, by the mean score of a user's texts. Each audited client
       counts as a user that took part, with its train texts, and as one that did not, with its test texts.
 
@@ -70,6 +71,8 @@ class Membership(Audit):
     metrics = (
         *("member_auc", "member_advantage", "member_tpr_at_1pct_fpr"),
         *("member_pooled_auc", "member_pooled_tpr_at_1pct_fpr", "member_pooled_tpr_at_0.1pct_fpr", "member_user_auc"),
+        *("member_tpr_at_1pct_fpr_chance", "member_pooled_tpr_at_1pct_fpr_chance"),
+        "member_pooled_tpr_at_0.1pct_fpr_chance",
     )
 
     @property

@@ -49,9 +49,7 @@ def measures(train_M: NDArray[np.float32], test_U: NDArray[np.float32]) -> dict[
     if len(train_M) > 1:
         limit, judged_M = train_M[::2].mean(dtype=np.float64), train_M[1::2]
         found["member_advantage"] = float((judged_M <= limit).mean() - (test_U <= limit).mean())
-    if (rate := _true_positives(train_M, test_U, _RATES["1pct"])) is not None:
-        found["member_tpr_at_1pct_fpr"] = rate
-    return found
+    return found | _rates(train_M, test_U, "member", ["1pct"])
 
 
 def together(parts: Sequence[Attacked]) -> dict[str, float]:
@@ -72,9 +70,7 @@ def together(parts: Sequence[Attacked]) -> dict[str, float]:
     if auc is None:
         return {}
     found = {"member_pooled_auc": auc}
-    for name, least in _RATES.items():
-        if (rate := _true_positives(train_M, test_U, least)) is not None:
-            found[f"member_pooled_tpr_at_{name}_fpr"] = rate
+    found |= _rates(train_M, test_U, "member_pooled", list(_RATES))
     users = [part for part in parts if len(part.train_M) and len(part.test_U)]
     if len(users) > 1:
         inside, outside = ([np.mean(side, dtype=np.float64) for side in sides] for sides in _sides(users))
@@ -92,9 +88,29 @@ def _auc(train_M: NDArray, test_U: NDArray) -> float | None:
     return area([Scored(-scores_N, np.arange(len(scores_N)) < len(train_M))])
 
 
-def _true_positives(train_M: NDArray[np.float32], test_U: NDArray[np.float32], least: int) -> float | None:
-    """Return the largest true positive rate of a threshold that at most one in ``least`` other texts passes; None if
-    there are fewer other texts than that."""
-    if len(test_U) < least:
-        return None
-    return float((train_M < np.sort(test_U)[len(test_U) // least]).mean())
+def _rates(
+    train_M: NDArray[np.float32], test_U: NDArray[np.float32], begin: str, rates: Sequence[str]
+) -> dict[str, float]:
+    """Return the largest true positive rates of thresholds that at most these shares of the other texts pass, each with
+    its chance level.
+
+    The threshold is the (k + 1)-th smallest of U other scores, k = floor(U / least). Scores of the same distribution
+    lie below it with the probability (k + 1) / (U + 1), if none are equal.
+
+    Args:
+        train_M: Scores of members, the smaller the more a text looks like one.
+        test_U: Scores of other texts.
+        begin: The beginning of the metrics' names.
+        rates: The false positive rates, by their names.
+
+    Returns:
+        Metrics by name, without those that need more other texts.
+    """
+    found = {}
+    for name in rates:
+        passing = len(test_U) // _RATES[name]
+        if passing:
+            key = f"{begin}_tpr_at_{name}_fpr"
+            found[key] = float((train_M < np.sort(test_U)[passing]).mean())
+            found[f"{key}_chance"] = (passing + 1) / (len(test_U) + 1)
+    return found

@@ -7,6 +7,18 @@ from fedtext.metrics.metric import ATTACKED, LATE, Metric
 _leak = partial(Metric, kind="attack", better="smaller")
 _privacy = partial(Metric, kind="privacy", better="smaller")
 
+
+def _chance(rate: str) -> Metric:
+    """Return the chance level of a true positive rate."""
+    return _leak(
+        f"{rate}_chance",
+        f"membership: expected {rate} of an attack that knows nothing",
+        "With U test texts, of which k may pass, (k + 1) / (U + 1): 2 % of 100 texts at 1 %, 1.1 % of 1,000. Less if "
+        "scores are equal.",
+        better="neither",
+    )
+
+
 _TABLES = {
     "true": "vectors decoded by the client's own table",
     "public": "vectors decoded by the table that the attacker has",
@@ -98,6 +110,7 @@ ATTACKS: list[Metric] = [
         "membership: share of train texts recognised at a threshold that 1 % of the test texts pass",
         "Not computed for clients with fewer than 100 test texts.",
     ),
+    _chance("member_tpr_at_1pct_fpr"),
     _leak(
         "attribute_auc",
         "attribute_inference: area under the ROC curve of clients with the attribute against others; 0.5 is chance",
@@ -138,11 +151,13 @@ ATTACKS: list[Metric] = [
         "membership: member_tpr_at_1pct_fpr over the texts of all audited clients together",
         "Not computed with fewer than 100 test texts.",
     ),
+    _chance("member_pooled_tpr_at_1pct_fpr"),
     _leak(
         "member_pooled_tpr_at_0.1pct_fpr",
         "membership: the same at a threshold that 0.1 % of the test texts pass",
         "Not computed with fewer than 1,000 test texts.",
     ),
+    _chance("member_pooled_tpr_at_0.1pct_fpr"),
     _leak(
         "member_user_auc",
         "membership: area under the ROC curve of users that took part against others, by the mean score of their texts",

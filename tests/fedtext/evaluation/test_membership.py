@@ -8,6 +8,7 @@ import pytest
 from fedtext.evaluation import Evaluated, pooled
 from fedtext.evaluation.membership import Attacked, measures, together
 from tests.leaking import BAG, ONE_STEP, corpus, finished
+from tests.loops import nonempty
 
 
 def test_measures_of_membership_by_hand() -> None:
@@ -24,6 +25,20 @@ def test_measures_of_membership_by_hand() -> None:
     assert measures(np.array([-1.0, 1.5, 2.0, 2.5], np.float32), many[:199])[rate] == 0.25
     assert measures(np.array([-1.0, 0.0, 1.0, 2.5], np.float32), many[:100])[rate] == 0.5
     assert rate not in measures(train, many[:99])
+
+
+@pytest.mark.parametrize("texts", [100, 199, 200, 1000])
+def test_chance_levels_are_the_mean_rates_of_scores_that_say_nothing(texts: int) -> None:
+    """Over 800 draws of scores: the deviation of a rate's mean is at most 0.0007."""
+    rng = np.random.default_rng(texts)
+    draws = [rng.random((2, texts), np.float32) for _ in range(800)]
+    found = [together([attacked(train, test)]) | measures(train, test) for train, test in draws]
+    levels = {name: value for name, value in found[0].items() if name.endswith("_chance")}
+    assert len(levels) == (3 if texts == 1000 else 2)
+    assert levels["member_tpr_at_1pct_fpr_chance"] == (texts // 100 + 1) / (texts + 1)
+    for name, level in nonempty(levels.items()):
+        rates = [one[name.removesuffix("_chance")] for one in found]
+        assert np.mean(rates) == pytest.approx(level, abs=0.0025)
 
 
 def attacked(train: Any, test: Any) -> Attacked:
