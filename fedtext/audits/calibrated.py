@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
@@ -115,8 +114,9 @@ class LiRA(Calibrated):
     """Likelihood ratio attack (Carlini et al. 2022), offline: a one-sided test of a text's logit.
 
     The logits log(p / (1 - p)) of a text by shadow models that were not trained on it are fitted by a Gaussian. The
-    score is the probability that it lies below the logit by the released parameters (equation 4). With fewer than 64
-    shadow models the variance is that of all texts.
+    score is how many of its deviations the logit by the released parameters lies above its mean. It grows with the
+    probability of a smaller logit (equation 4), which many texts of an overfitted model share as it is rounded to 1.
+    With fewer than 64 shadow models the variance is that of all texts.
     """
 
     name: Literal["lira"] = "lira"
@@ -132,10 +132,8 @@ class LiRA(Calibrated):
             deviation = np.sqrt(others_PZ.var(0, ddof=1).mean())
         else:
             deviation = logits_PN.std(0, ddof=1)
-        z_N = (target.logits() - logits_PN.mean(0)) / np.maximum(deviation, 1e-12)
-        return torch.special.log_ndtr(
-            torch.from_numpy(z_N)
-        ).numpy()  # grows with the probability, and tells large ones apart
+        z_N: NDArray[np.float64] = (target.logits() - logits_PN.mean(0)) / np.maximum(deviation, 1e-12)
+        return z_N
 
 
 if TYPE_CHECKING:

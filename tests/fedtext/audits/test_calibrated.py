@@ -81,7 +81,20 @@ def test_lira_is_the_probability_of_a_smaller_logit(shadows: int) -> None:
         out = logits(outside, x)
         fitted = NormalDist(sum(out) / len(out), (common if shadows < 64 else variance(out)) ** 0.5)
         expected.append(log(fitted.cdf(*logits([target], x))))
-    assert LiRA(shadows=shadows).scores(target, outside, reference).tolist() == pytest.approx(expected)
+    scores = LiRA(shadows=shadows).scores(target, outside, reference).tolist()
+    assert [log(NormalDist().cdf(score)) for score in scores] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("shadows", [6, 64])
+def test_lira_tells_texts_apart_of_which_it_is_certain(shadows: int) -> None:
+    """The more confident the model is, the larger the score, also far beyond what the shadow models say."""
+    logits = np.linspace(0, 60, 61)
+    target = Confidences(1 / (1 + np.exp(-logits)), 1 / (1 + np.exp(logits)))
+    rng = np.random.default_rng(3)
+    draws = rng.normal(0, 0.5, (shadows // 2, 1)) + np.zeros(61)
+    outside = [Confidences(1 / (1 + np.exp(-row)), 1 / (1 + np.exp(row))) for row in draws]
+    found = LiRA(shadows=shadows).scores(target, outside, Reference(target, outside)).astype(np.float32)
+    assert (np.diff(found) > 0).all()
 
 
 @pytest.mark.parametrize("attack", [RMIA(), LiRA(shadows=6)], ids=lambda attack: attack.name)
