@@ -32,9 +32,10 @@ class AttributeInference(Audit):
 
     The attribute need not have to do with the task: words of an illness in reviews of films. The attacker knows the
     model, the method, the optimizer, the mechanisms, and what was sent to the client. It has texts of the client's kind
-    that no update was trained on, the client's test texts. From these it draws ``shadows`` clients with as many texts
-    as the client has, one half of them with ``words`` and one half without, simulates their updates, and learns a
-    linear classifier of updates (ridge regression on random projections; shadows.py), which it applies to the client's.
+    that no update was trained on, the client's test texts but for those that are also in a client's train split. From
+    these it draws ``shadows`` clients with as many texts as the client has, one half of them with ``words`` and one
+    half without, simulates their updates, and learns a linear classifier of updates (ridge regression on random
+    projections; shadows.py), which it applies to the client's.
 
     - ``attribute_auc``: over the clients of a round, the probability that the score of a client with the attribute is
       larger than that of one without it; 0.5 is chance. It is left out if all clients are alike.
@@ -54,6 +55,7 @@ class AttributeInference(Audit):
     )
     texts: int = Field(64, ge=1, description="largest number of texts behind a simulated update")
     steps: int = Field(4, ge=1, description="largest number of local steps that are simulated")
+    needs_unseen = True
     metrics = (
         "attribute_score",
         "attribute_present",
@@ -125,6 +127,7 @@ class Attribute(Observation):
         self.local = None  # it holds what was sent to the client, which is large
         self.client, known = local.data.name, local.known
         data = known.tests(local.data.id) if known.tests else local.data
+        data = replace(data, test=data.test.take(known.unseen(data)))
         with_N = containing(data, "test", self.rows)
         self.values = {"attribute_shadows": 0.0}
         if with_N.all() or not with_N.any():

@@ -129,6 +129,7 @@ class Known:
         public_SV: With vocabularies of the clients' own, which words the vectors of each source have.
         population: What the attacker has of the population; None unless an audit ``simulates``.
         multiplier: The noise multiplier of ``training.dp_sgd``; 0 without it.
+        repeated: Returns which of a client's test texts are also in a client's train split; None: none are.
     """
 
     experiment: "Setting"
@@ -140,11 +141,22 @@ class Known:
     public_SV: NDArray[np.bool_] | None = None
     population: Population | None = None
     multiplier: float = 0.0
+    repeated: Callable[[ClientData], NDArray[np.bool_]] | None = None
 
     @cached_property
     def network(self) -> nn.Module:
         """The network on the CPU, without dropout. Its parameters have to be given with every call."""
         return self.build().eval()
+
+    def unseen(self, data: ClientData) -> NDArray[np.int64]:
+        """Return the indices of a client's test texts that are in no client's train split.
+
+        Of a corpus on disk they are compared with the client's own train split alone.
+
+        Args:
+            data: The client, with all its test texts.
+        """
+        return np.flatnonzero(~self.repeated(data)) if self.repeated else np.arange(len(data.test))
 
     def parameters(self, shared: State, rows_R: NDArray[np.int32] | None = None) -> dict[str, Tensor]:
         """Return copies of all parameters of the network: the shared ones, and initial values of the others.
@@ -248,12 +260,15 @@ class Audit(Strict, ABC):
         metrics: Names of the metrics that it adds to a client's evaluations; ``<part>`` stands for any characters.
         needs_table: Whether it needs the embedding table to be shared.
         reads_updates: Whether it attacks the update of a single client, and not the shared parameters.
+        needs_unseen: Whether it takes test texts for texts that no client has trained on (``Known.unseen``). How many
+            it leaves out is then logged.
     """
 
     name: str
     metrics: ClassVar[tuple[str, ...]] = ()
     needs_table: ClassVar[bool] = False
     reads_updates: ClassVar[bool] = True
+    needs_unseen: ClassVar[bool] = False
 
     @property
     def simulates(self) -> bool:

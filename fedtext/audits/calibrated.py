@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from fedtext.audits.base import Known, Population, State, digest
-from fedtext.audits.confidences import Confidences, attacked, confidences, drawn
+from fedtext.audits.confidences import Confidences, attacked, attacked_tests, confidences
 from fedtext.corpora.types import ClientData
 from fedtext.schema import Strict, entry
 from fedtext.seeding import generator
@@ -151,7 +151,7 @@ class Reference:
 
 
 class References:
-    """Shadow models, and the population texts by which scores are compared.
+    """Shadow models, and the population texts by which scores are compared: test texts that no client has trained on.
 
     Args:
         known: The attacker's knowledge.
@@ -166,9 +166,8 @@ class References:
 
     def __init__(self, known: Known, population: Population, attack: Calibrated, texts: int) -> None:
         self.known, self.population, self.attack, self.texts = known, population, attack, texts
-        seed, sizes = known.experiment.seed, [len(population.texts(c).test) for c in range(population.clients)]
-        chosen = [drawn(seed, client, "test", size, texts) for client, size in enumerate(sizes)]
-        self.inside = halves(seed, sizes := [len(each) for each in chosen], attack.shadows)
+        chosen = [attacked_tests(known, population.texts(client), texts) for client in range(population.clients)]
+        self.inside = halves(known.experiment.seed, sizes := [len(each) for each in chosen], attack.shadows)
         self.states = [
             population.trained(
                 shadow, [each[inside_SN[shadow]] for each, inside_SN in zip(chosen, self.inside, strict=True)]

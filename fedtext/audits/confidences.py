@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedtext.audits.base import Known, State
-from fedtext.corpora.types import ClientData, TokenSet
+from fedtext.corpora.types import ClientData
 from fedtext.evaluation.classes import BATCH
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
@@ -62,17 +62,32 @@ def drawn(seed: int, client: int, split: str, texts: int, most: int) -> NDArray[
 def attacked(known: Known, data: ClientData, split: str, most: int) -> ClientData:
     """Return a client with those texts of a split that are attacked (``drawn``).
 
+    Test texts that are also in a client's train split are left out: they are members.
+
     Args:
         known: The attacker's knowledge.
         data: The client.
         split: ``train`` or ``test``.
         most: Largest number of texts that are attacked.
     """
-    texts: TokenSet = getattr(data, split)
-    if len(texts) <= most:
+    if split == "test":
+        return replace(data, test=data.test.take(attacked_tests(known, data, most)))
+    if len(data.train) <= most:
         return data
-    chosen = drawn(known.experiment.seed, data.id, split, len(texts), most)
-    return replace(data, train=texts.take(chosen)) if split == "train" else replace(data, test=texts.take(chosen))
+    chosen = drawn(known.experiment.seed, data.id, split, len(data.train), most)
+    return replace(data, train=data.train.take(chosen))
+
+
+def attacked_tests(known: Known, data: ClientData, most: int) -> NDArray[np.int64]:
+    """Return the indices of a client's test texts that are attacked: of those that are no members.
+
+    Args:
+        known: The attacker's knowledge.
+        data: The client, with all its test texts.
+        most: Largest number of texts that are attacked.
+    """
+    unseen = known.unseen(data)
+    return unseen[drawn(known.experiment.seed, data.id, "test", len(unseen), most)]
 
 
 @torch.no_grad()

@@ -34,6 +34,9 @@ class Membership(Audit):
     then encoded with the words of all clients together. If a method has two branches, the model is the shared one. Of
     fedrecon train texts are those of the half that trains the shared parameters.
 
+    Test texts that are also in the train split of any client (of a corpus on disk: of the client itself) are members,
+    and are left out of the others and of the texts behind shadow models. How many these are is logged.
+
     - ``member_auc``: probability that a train text has a smaller loss, or looks more like a train text, than a test
       text, ties counting half; 0.5 is chance.
     - ``member_advantage``: true minus false positive rate of the threshold at the mean loss or score of known members.
@@ -67,7 +70,7 @@ class Membership(Audit):
         Loss(),
         description="loss; or rmia or lira, which train shadow models after the last round: {rmia: {shadows: 4}}",
     )
-    reads_updates = False
+    reads_updates, needs_unseen = False, True
     metrics = (
         *("member_auc", "member_advantage", "member_tpr_at_1pct_fpr"),
         *("member_pooled_auc", "member_pooled_tpr_at_1pct_fpr", "member_pooled_tpr_at_0.1pct_fpr", "member_user_auc"),
@@ -80,7 +83,9 @@ class Membership(Audit):
         return isinstance(self.attack, Calibrated)
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
-        if not len(local.data.test) or (self.simulates and local.round < local.known.experiment.training.rounds):
+        if self.simulates and local.round < local.known.experiment.training.rounds:
+            return None
+        if not len(local.known.unseen(local.data)):
             return None
         train = local.data.train.take(texts_behind(local))  # others are no members: no update depends on them
         return Members(self, replace(local.data, train=train), local.known)
@@ -122,6 +127,7 @@ class Members(Observation):
         train_M, test_U, scores = self._losses(shared, "train"), self._losses(shared, "test"), self._scores(shared)
         found = measures(scores.train_M, scores.test_U)
         attack = self.audit.attack
+        left_out = len(self.data.test) - len(self.known.unseen(self.data))
         how = f", calibrated by {attack.shadows} shadow models" if isinstance(attack, Calibrated) else ""
         lines = [
             f"# Membership of texts of {plain(self.data.name)}",
@@ -135,6 +141,7 @@ class Members(Observation):
             ),
             "",
             f"Attack: {attack.name}{how}.",
+            *(["", f"Left out: {left_out} test texts that are also in a client's train split."] if left_out else []),
             "",
             *(f"- {name}: {value:.3f}" for name, value in found.items()),
         ]

@@ -1,5 +1,6 @@
 """Runs the audits of the clients that are hosted in one place."""
 
+import logging
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from fedtext.audits.base import Known, LocalUpdate, Observation, Population, Words
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
-from fedtext.corpora.types import ClientData
+from fedtext.corpora.types import ClientData, Corpus
 from fedtext.errors import UserError, writing
 from fedtext.evaluation import Evaluated
 from fedtext.layout import Layout
@@ -36,7 +37,7 @@ class AuditRunner:
         private: Initial values of the private parameters.
         classes: Number of classes.
         build: Builds the network that clients train.
-        tests, public_SV, population: As in ``Known``.
+        tests, public_SV, population, repeated: As in ``Known``.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class AuditRunner:
         tests: Callable[[int], ClientData] | None = None,
         public_SV: NDArray[np.bool_] | None = None,
         population: Population | None = None,
+        repeated: Callable[[ClientData], NDArray[np.bool_]] | None = None,
     ) -> None:
         self.experiment, self.layout = experiment, layout
         read = partial(texts_of, experiment)
         multiplier = example_multiplier(experiment) if experiment.audits and experiment.training.dp_sgd else 0.0
-        self.known = Known(experiment, classes, private, build, read, tests, public_SV, population, multiplier)
+        given = tests, public_SV, population, multiplier, repeated
+        self.known = Known(experiment, classes, private, build, read, *given)
         self.words = Words(list(words), {word: row for row, word in enumerate(words)})
         self.decoder = Decoder(experiment, layout)
         self.audited: Sequence[int] = ()  # ids of the clients of the round that are attacked
@@ -137,6 +140,26 @@ def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
         if problem := audit.blind(vocabulary):
             raise UserError(f"audits: {problem}")
     return vocabulary if experiment.audits else []
+
+
+def check_audits(experiment: Experiment, corpus: Corpus) -> None:
+    """Check that audits can find something in a corpus, and log how many test texts some of them leave out.
+
+    Raises:
+        UserError: An audit could find nothing with its vocabulary.
+    """
+    audited_words(experiment, corpus.vocabulary)
+    names = ", ".join(audit.name for audit in experiment.audits if audit.needs_unseen)
+    count = sum(int(repeated_N.sum()) for repeated_N in corpus.repeated)
+    if names and count:
+        whole = sum(map(len, corpus.repeated))
+        logging.getLogger(__name__).warning(
+            "%d of %d test texts are also in a client's train split: audits that need texts that no client has trained "
+            "on leave them out (%s)",
+            count,
+            whole,
+            names,
+        )
 
 
 def write_files(record: RoundRecord, folder: Path) -> None:

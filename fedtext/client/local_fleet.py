@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.client.audit_runner import audited_words
+from fedtext.client.audit_runner import check_audits
 from fedtext.client.participants import baselines, described, participants, stacks
 from fedtext.client.parts import part_of
 from fedtext.client.shadows import ShadowPopulation, simulates
@@ -36,7 +36,7 @@ class LocalFleet:
         clients = participants(experiment, corpus)
         self.clients = described(experiment, corpus, clients)
         self.stack, _ = stack_size(experiment, len(clients))
-        audited_words(experiment, corpus.vocabulary)
+        check_audits(experiment, corpus)
         self.withheld = withheld(experiment, corpus)
         self.baselines: Mapping[str, float] = baselines(experiment, corpus, self.clients)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Union
+from fedtext.corpora.leaks import own_repeated_tests
 from fedtext.corpora.pool import union_of_tests
+from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.methods.base import Phase
 from fedtext.models.packing import Ints
@@ -69,6 +71,19 @@ def of_classes(texts: Texts, classes: int) -> Texts:
     if len(odd):
         raise ValueError(f"the label of one of its texts is {odd[0]}, and there are {classes} classes, from 0 on")
     return texts
+
+
+def repeated_tests(corpus: Corpus, client: ClientData) -> NDArray[np.bool_]:
+    """Return which of a client's test texts are also in the train split of any client.
+
+    Args:
+        corpus: The corpus. If it is on disk, only the client's own train split is known.
+        client: The client, with all its texts.
+    """
+    if client.id < len(corpus.repeated):
+        return corpus.repeated[client.id]
+    on_disk = isinstance(corpus.clients, StoredClients)
+    return own_repeated_tests(client) if on_disk else np.zeros(len(client.test), bool)
 
 
 def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:

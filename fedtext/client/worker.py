@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from fedtext.audits.base import Population
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.evaluate import evaluate_client
 from fedtext.client.host import OPTIMIZER, Host
+from fedtext.client.texts import repeated_tests
 from fedtext.client.trained import Trained, arrays, state_as_sent
 from fedtext.config.loading import told
 from fedtext.errors import ClientError, NetworkError, UserError
@@ -82,6 +83,7 @@ class Worker(Host):
             tests,
             public_SV,
             self.population,
+            partial(repeated_tests, self.corpus),
         )
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.corpora.types import Leaks, Split
+from fedtext.corpora.types import ClientData, Leaks, RawClient, Split, TokenSet
 
 DropLeaked: TypeAlias = Literal["none", "own", "all"]
 _NEITHER_ASCII = bytes(code for code in range(128) if not chr(code).isalnum())
@@ -46,6 +46,27 @@ def identities(split: Split, exact: bool = False) -> list[bytes]:
     if split.features is not None:
         keys = [b"%s\0%s" % (key, numbers) for key, numbers in zip(keys, split.features.identities(), strict=True)]
     return [hashlib.blake2b(key, digest_size=16).digest() if key else b"" for key in keys]
+
+
+def repeated_tests(clients: Sequence[RawClient], exact: bool) -> tuple[NDArray[np.bool_], ...]:
+    """Return which of each client's test texts are also in the train split of any client.
+
+    Args:
+        clients: The clients, with the texts that are used.
+        exact: As in ``identities``.
+    """
+    trained = {key for client in clients for key in identities(client.train, exact)} - {b""}
+    return tuple(np.array([key in trained for key in identities(client.test, exact)], bool) for client in clients)
+
+
+def own_repeated_tests(client: ClientData) -> NDArray[np.bool_]:
+    """Return which of a client's encoded test texts have the same tokens as one of its train texts."""
+
+    def keys(tokens: TokenSet) -> list[bytes]:
+        return [text_T.tobytes() for text_T in np.split(tokens.tokens_T, tokens.offsets[1:-1])] if len(tokens) else []
+
+    trained = set(keys(client.train))
+    return np.array([key in trained for key in keys(client.test)], bool)
 
 
 class _Kept(dict[int, int | None]):

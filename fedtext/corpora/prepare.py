@@ -17,6 +17,7 @@ from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.checked import check_read
 from fedtext.corpora.encoding import counted, encoded, tokenizer_of
+from fedtext.corpora.leaks import repeated_tests
 from fedtext.corpora.private_vocabulary import draws, without
 from fedtext.corpora.splits import Leaking
 from fedtext.corpora.statistics import describe
@@ -105,6 +106,7 @@ def prepare(
         coverage=_coverage(words, vectors, counts, config),
         features=len(raw.features),
         tests=tuple(sets[2] for sets in sets_K),
+        repeated=repeated_tests(used, config.language),
         words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,

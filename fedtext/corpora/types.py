@@ -236,6 +236,8 @@ class Corpus:
         coverage: How much of the corpus the vectors cover that ``table_VD`` was made from.
         features: Number of the vocabulary's last entries that are features and not words.
         tests: Each client's test texts in rows of the global vocabulary.
+        repeated: Which of each client's test texts are also in the train split of any client; empty if that is not
+            known, as of a corpus on disk.
         digits_V: Which entries are words with a digit in them; None if there are none.
         words: Number of distinct words of train, and of all splits. None in a language corpus.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source S have.
@@ -256,6 +258,7 @@ class Corpus:
     coverage: Coverage | None = None
     features: int = 0
     tests: tuple[TokenSet, ...] = ()
+    repeated: tuple[NDArray[np.bool_], ...] = ()
     digits_V: NDArray[np.bool_] | None = None
     words: tuple[int, int] | None = None
     public_SV: NDArray[np.bool_] | None = None
@@ -272,7 +275,7 @@ class Corpus:
                 either: it has numbers in their place, and nothing that tells words apart. Word vectors would name each
                 word to whoever has the file that they are from.
         """
-        kept = replace(self, clients=[], tests=(), report=[])
+        kept = replace(self, clients=[], tests=(), repeated=(), report=[])
         if not own_vocabularies:
             return kept
         known, words = self.vocabulary, len(self.vocabulary) - self.features

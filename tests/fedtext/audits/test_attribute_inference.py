@@ -225,3 +225,19 @@ def test_every_model_is_simulated(name: str) -> None:
 def test_a_method_that_changes_gradients_is_refused() -> None:
     with pytest.raises(ValueError, match="attribute_inference treats an update as the gradient of a loss"):
         tiny.experiment("scaffold", audits=[{"attribute_inference": AUDIT}], model=MODEL)
+
+
+def test_no_client_is_simulated_with_a_text_that_a_client_has_trained_on() -> None:
+    made = texts([True, False], test=40)
+    kept = np.arange(20)
+    clients = [replace(client, test=client.test.take(kept)) for client in made.clients]
+    fewer = replace(made, clients=clients, tests=tuple(tests.take(kept) for tests in made.tests))
+    marked = replace(made, repeated=(np.arange(40) >= 20,) * 2)
+    asked = [{"attribute_inference": AUDIT | {"shadows": 8}}]
+    found, expected = (finished(each, asked).rows[-1].clients for each in (marked, fewer))
+    named = {
+        client: {name: value for name, value in metrics.items() if name.startswith("attribute")}
+        for client, metrics in expected.items()
+    }
+    assert all(named.values())
+    assert {client: {name: found[client][name] for name in metrics} for client, metrics in named.items()} == named

@@ -201,6 +201,47 @@ def test_nothing_that_is_trained_or_drawn_is_changed(attack: Any) -> None:
     assert f"Attack: {next(iter(attack))}, calibrated by" in with_.rows[-1].files["membership.md"]
 
 
+REPEATED: list[Any] = ["loss", {"rmia": {"shadows": 2}}, {"lira": {"shadows": 4}}]
+
+
+@pytest.mark.parametrize("attack", REPEATED)
+def test_test_texts_that_a_client_has_trained_on_are_no_others(attack: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Copies of train texts, of the own client and of another, change nothing but the log."""
+    texts = replace(uneven(clients=3, texts=20), digest="the same")
+    clients, repeated = [], []
+    for place, client in enumerate(texts.clients):
+        copied = texts.clients[2 * place % 3].train.take(np.arange(place + 1))
+        clients.append(replace(client, test=joined(client.test, copied)))
+        repeated.append(np.arange(21 + place) >= 20)
+    more = replace(texts, clients=clients, tests=tuple(c.test for c in clients), repeated=tuple(repeated))
+    asked: dict[str, Any] = {"model": BAG, "training": TRAINING | {"rounds": 2}}
+    audits = [{"membership": {"attack": attack, "texts": 18}}]
+    found, expected = (finished(each, audits, **asked).rows[-1] for each in (more, texts))
+    names = [name for name in expected.metrics if name.startswith("member")]
+    assert {name: found.metrics[name] for name in nonempty(names)} == {name: expected.metrics[name] for name in names}
+    assert "Left out: 1 test texts" in found.files["membership.md"]
+    assert "Left out" not in expected.files["membership.md"]
+    assert [record.message for record in caplog.records if "train split" in record.message] == [
+        "6 of 66 test texts are also in a client's train split: audits that need texts that no client has trained on "
+        "leave them out (membership)"
+    ]
+
+
+def joined(one: TokenSet, other: TokenSet) -> TokenSet:
+    return TokenSet(
+        np.concatenate([one.tokens_T, other.tokens_T]),
+        np.concatenate([one.offsets, one.offsets[-1] + other.offsets[1:]]),
+        np.concatenate([one.labels_N, other.labels_N]),
+    )
+
+
+def test_a_client_all_of_whose_test_texts_were_trained_on_is_not_attacked() -> None:
+    texts = corpus([3, 5, 4], clients=3)
+    texts = replace(texts, repeated=(np.ones(3, bool), np.zeros(3, bool), np.zeros(3, bool)))
+    record = finished(texts, ["membership"], model=BAG, training=ONE_STEP).rows[-1]
+    assert ["member_auc" in found for found in record.clients.values()] == [False, True, True]
+
+
 def test_scores_do_not_depend_on_where_clients_live() -> None:
     texts = corpus([3, 5, 4], clients=3)
     experiment = tiny.experiment(audits=[{"membership": {"attack": "rmia"}}], model=BAG, training=ONE_STEP)

@@ -94,8 +94,9 @@ ASKED: dict[str, Any] = {"insertions": [1, 12], "each": 2, "digits": 3}
 
 
 def folder(path: Path) -> Path:
-    for side in ("train", "valid", "test"):
-        (path / f"ptb.{side}.txt").write_text("".join(f"{line}\n" for line in LINES * 5))
+    for side in ("train", "valid", "test"):  # membership leaves out test sentences that are in train
+        lines = [" ".join(line.split()[::-1]) for line in LINES] if side == "test" else LINES
+        (path / f"ptb.{side}.txt").write_text("".join(f"{line}\n" for line in lines * 5))
     return path
 
 

@@ -86,6 +86,31 @@ def test_what_is_dropped_is_asked_for(drop: str, left: list[list[str]]) -> None:
     assert (kept.digest == whole.digest) == (drop == "none")
 
 
+@pytest.mark.parametrize(
+    ("keys", "repeated"),
+    [
+        ({}, [[True, True, False, True, False], [True, True, False]]),
+        ({"drop_leaked": "own"}, [[True, False, False], [True, False]]),
+        ({"drop_leaked": "all"}, [[False], [False]]),
+    ],
+)
+def test_a_corpus_says_which_test_texts_stand_in_any_train_split(keys: dict[str, Any], repeated: list[Any]) -> None:
+    """Whether training has seen them as unlabeled texts does not count."""
+    corpus = encoded(several(**keys))
+    assert [repeated_N.tolist() for repeated_N in corpus.repeated] == repeated
+    assert corpus.header(own_vocabularies=False).repeated == ()
+
+
+def test_texts_that_are_held_out_of_train_or_not_drawn_are_in_no_train_split() -> None:
+    texts = [f"text {number}" for number in range(40)]
+    client = RawClient("a", split(*texts), split(*texts))
+    for keys in ({"validation": 0.5}, {"share": 0.5}):
+        corpus = encoded(corpus_of(client, **keys))
+        trained = {" ".join(each) for each in words(corpus.clients[0], corpus.clients[0].train, corpus)}
+        assert len(trained) == 20
+        assert corpus.repeated[0].tolist() == [text in trained for text in texts]
+
+
 def test_unlabeled_texts_that_cannot_be_read_are_missed_only_where_they_are_asked_for() -> None:
     class Unread(type(several())):  # type: ignore[misc]
         def read_unlabeled(self, data: Path | None, seed: int) -> list[Unlabeled]:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import fedtext
+from fedtext.client.texts import repeated_tests
 from fedtext.corpora.forum import ForumCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.statistics import render
@@ -24,6 +26,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.corpora.users import Users
 from fedtext.errors import UserError
 from fedtext.models.language import WordEmbedding
+from fedtext.text.tokens import decode
 from tests.loops import nonempty
 
 KEYS: dict[str, Any] = {"name": "forum", "clients": 30, "median": 8, "lexicon_size": 200, "vocabulary": 90}
@@ -54,6 +57,18 @@ def test_texts_on_disk_are_those_in_memory(keys: dict[str, Any]) -> None:
             for name in nonempty(("tokens_T", "offsets", "labels_N", "bytes_N")):
                 assert np.array_equal(getattr(of_one, name), getattr(of_two, name))
                 assert getattr(of_one, name).dtype == getattr(of_two, name).dtype
+
+
+def test_test_texts_that_a_client_itself_trains_on_are_known_on_disk_too() -> None:
+    memory, disk = (prepared(storage, max_length=3, median=20) for storage in ("memory", "disk"))
+    found = [repeated_tests(disk, client) for client in disk.clients]
+    for client, found_N, any_N in nonempty(zip(memory.clients, found, memory.repeated, strict=True)):
+        train, test = (decode(one.tokens_T, one.offsets, client.rows_R, memory.vocabulary)
+                       for one in (client.train, client.test))  # fmt: skip
+        assert found_N.tolist() == [text in train for text in test]
+        assert repeated_tests(memory, client) is any_N
+    assert any(found_N.any() for found_N in found)
+    assert not repeated_tests(replace(disk, clients=[]), disk.clients[0]).any(), "of other corpora nothing is known"
 
 
 METHODS: list[Any] = [
