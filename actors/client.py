@@ -108,7 +108,7 @@ class ClientActor:
             round_: Number of the round.
             stacks: The client ids of each stack.
             fold: Add the updates up in this actor instead of returning them; ``partial`` returns their sum.
-            audited: Ids of all clients of the round that audits attack, ascending.
+            audited: Ids of all clients of the round that audits attack, see ``ClientTable.audited``.
         """
         replies = [reply for members in stacks for reply in self.worker.train(flat, round_, members, audited)]
         if self.on_gpu:
@@ -139,7 +139,13 @@ class ClientActor:
         return kept[1] if kept and kept[0] == round_ else None
 
     def evaluate(
-        self, flat: NDArray[np.float32], round_: int, members: Sequence[int], final: bool, splits: Sequence[str]
+        self,
+        flat: NDArray[np.float32],
+        round_: int,
+        members: Sequence[int],
+        final: bool,
+        splits: Sequence[str],
+        attacked: Sequence[int],
     ) -> dict[int, Evaluated]:
         """Evaluate clients, as ``Worker.evaluate`` does.
 
@@ -149,8 +155,9 @@ class ClientActor:
             members: Ids of the clients.
             final: Whether to include the evaluations that are made once, with the final model.
             splits: ``test``, ``validation`` or both.
+            attacked: Ids of all clients that audits attack.
         """
-        return self.worker.evaluate(flat, round_, members, final, splits)
+        return self.worker.evaluate(flat, round_, members, final, splits, attacked)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
         """Return the files of audits for a client: texts by file name."""

@@ -53,7 +53,7 @@ class RayFleet:
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, experiment.sums
         self.timeout, self.hang = experiment.resources.round_timeout_s, experiment.resources.hang_timeout_s
-        self.audits = bool(experiment.audits)
+        self.audits, self.rounds = bool(experiment.audits), experiment.training.rounds
         if self.audits:  # in some rounds they attack for minutes, in others they do nothing
             self.hang = math.inf
         self.settled = False  # whether the clients of the next round are where they stay
@@ -136,7 +136,7 @@ class RayFleet:
         self.settled = False
         sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
-        waiting, audited = {}, self.clients.audited(cohort) if self.audits else []
+        waiting, audited = {}, self.clients.audited(cohort, round_ == self.rounds) if self.audits else []
         for place, hosted in enumerate(self._by_actor(cohort)):
             for call in grouped(stacks(hosted, self.stack), self.seconds, self.bytes_up, self.size):
                 reply = self.actors[place].train.remote(handle, round_, call, fold[place], audited)
@@ -187,12 +187,14 @@ class RayFleet:
                 yield part
         self.measured.took("partials", limit - left)
 
-    def evaluate(self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
-        members = self._by_actor(self.clients.evaluated())
+    def evaluate(
+        self, handle: ray.ObjectRef, round_: int, final: bool, splits: Sequence[str], attacked: Sequence[int] = ()
+    ) -> dict[int, Evaluated]:
+        members, there = self._by_actor(self.clients.evaluated()), self._by_actor(attacked)
         calls = [
-            actor.evaluate.remote(handle, round_, chosen, final, splits)
-            for actor, chosen in zip(self.actors, members, strict=True)
-            if chosen
+            actor.evaluate.remote(handle, round_, chosen, final, splits, attacked)
+            for actor, chosen, hosted in zip(self.actors, members, there, strict=True)
+            if chosen or hosted
         ]
         kind = "" if final else f"evaluate {' '.join(splits)}"
         found = self._get(calls, self.timeout, f"evaluate round {round_}", kind)

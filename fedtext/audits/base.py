@@ -204,7 +204,8 @@ class LocalUpdate:
             ``wire.rows: own`` the first ``data.train_rows`` of ``data.rows_R``, without those that the method
             withholds. If ``update.rows`` is None, it has all V rows.
         round: Number of the round, from 1.
-        place: Index among the clients of this round that are evaluated, in the order of their ids.
+        place: Index among the clients of this round that are attacked: those that are evaluated in the order of their
+            ids, and in the last round the others after them.
         known: The attacker's knowledge.
     """
 
@@ -218,7 +219,14 @@ class LocalUpdate:
 
 
 class Observation(ABC):
-    """The data of a local update that an audit keeps, with the client, until the round is evaluated."""
+    """The data of a local update that an audit keeps, with the client, until the round is evaluated.
+
+    Attributes:
+        of_model: Whether its metrics are of the shared parameters alone, and so the same at every client. They are then
+            computed at the first client of the round that has completed it.
+    """
+
+    of_model: ClassVar[bool] = False
 
     @abstractmethod
     def metrics(self, shared: State) -> dict[str, float]:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from math import isnan, log2, nan
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words, digest
+from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words, digest
 from fedtext.corpora.language import LanguageCorpus
 from fedtext.corpora.secrets import DIGITS, Secret
 from fedtext.methods.base import Model
@@ -31,8 +33,8 @@ class Exposure(Audit):
     """Exposure: how well a language model knows secrets that are planted in train texts (Carlini et al. 2019).
 
     The attacker has the model after the last round, and knows the words before a secret's digits, but not the digits.
-    ``corpus.secrets`` says which secrets are planted. The metrics are of the model, in the record of the first client
-    of the last round.
+    ``corpus.secrets`` says which secrets are planted. The metrics are of the model, in the record of a client that
+    has completed the last round, the first one of those that are evaluated, if there are some.
 
     - ``exposure_<insertions>``: log2 of the number of candidates minus log2 of the rank of the secret among them, by
       their probability under the model; mean over the secrets that were planted that often. The rank is exact: one plus
@@ -49,11 +51,12 @@ class Exposure(Audit):
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
         experiment = local.known.experiment
-        if local.place or local.round < experiment.training.rounds:
+        if local.round < experiment.training.rounds:
             return None
         assert isinstance(experiment.corpus, LanguageCorpus)
         assert experiment.corpus.secrets, "or the experiment is refused"
-        return Exposed(self.beams, experiment.corpus.secrets.drawn(experiment.seed), local, words)
+        secrets = experiment.corpus.secrets.drawn(experiment.seed)
+        return Exposed(self.beams, secrets, local.known, local.data.rows_R, words)
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,25 @@ class Found:
 
 @dataclass(frozen=True)
 class Exposed(Observation):
-    """The first client of the last round, at which the model is attacked."""
+    """A client of the last round, at which the model can be attacked.
+
+    Attributes:
+        beams: Sequences that beam search keeps.
+        secrets: The secrets, planted and not.
+        known: The attacker's knowledge.
+        rows_R: Rows of the table that the client has, in a language corpus all.
+        words: The vocabulary.
+        made: What was found, by the digest of the parameters.
+    """
+
+    of_model = True
 
     beams: int
     secrets: Sequence[Secret]
-    local: LocalUpdate = field(repr=False)
+    known: Known = field(repr=False)
+    rows_R: NDArray[np.int32] = field(repr=False)
     words: Words = field(repr=False)
-    made: dict[str, list[Found]] = field(default_factory=dict, repr=False)  # by the digest of the parameters
+    made: dict[str, list[Found]] = field(default_factory=dict, repr=False)
 
     def metrics(self, shared: State) -> dict[str, float]:
         groups: dict[str, list[Found]] = {}
@@ -99,8 +114,7 @@ class Exposed(Observation):
     def _found(self, shared: State) -> list[Found]:
         key = digest(shared)
         if key not in self.made:
-            known, data = self.local.known, self.local.data
-            model = Model(known.network, known.parameters(shared, data.rows_R))
+            model = Model(self.known.network, self.known.parameters(shared, self.rows_R))
             self.made[key] = model.run(lambda network: [self._attack(network, secret) for secret in self.secrets])
         return self.made[key]
 

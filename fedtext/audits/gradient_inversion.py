@@ -80,7 +80,9 @@ class GradientInversion(Attacker, Audit):
 
     name: Literal["gradient_inversion"] = "gradient_inversion"
     clients: int = Field(
-        1, ge=1, description="number of a round's evaluated clients to attack, those with the lowest ids"
+        1,
+        ge=1,
+        description="number of a round's clients to attack: evaluated ones first, then by id",
     )
     rounds: Literal["last"] | tuple[PositiveInt, ...] = Field(
         "last", description="rounds to attack; each must be evaluated"

@@ -63,7 +63,9 @@ class SpanInversion(Audit):
 
     name: Literal["span_inversion"] = "span_inversion"
     clients: int = Field(
-        1, ge=1, description="number of a round's evaluated clients to attack, those with the lowest ids"
+        1,
+        ge=1,
+        description="number of a round's clients to attack: evaluated ones first, then by id",
     )
     layers: int = Field(2, ge=1, description="number of layers whose spans are used; 1: the first alone")
     budget: int = Field(2_000_000, ge=1, description="largest number of texts that are tried")

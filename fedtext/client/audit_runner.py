@@ -93,16 +93,19 @@ class AuditRunner:
         for client in clients:
             self.seen.pop(client, None)
 
-    def evaluate(self, client: int, round_: int, flat: NDArray[np.float32]) -> Evaluated:
+    def evaluate(self, client: int, round_: int, flat: NDArray[np.float32], first: bool = True) -> Evaluated:
         """Return the audits' metrics of a client in a round; none if it did not take part.
 
         Args:
             client: The client's id.
             round_: Number of the round.
             flat: The shared parameters after the round.
+            first: Whether it is the first client of the round that is attacked.
         """
         found, (when, observations) = Evaluated(), self.seen.get(client, (0, []))
         for observed in observations if when == round_ else ():
+            if observed.of_model and not first:
+                continue
             one = observed.evaluate(self.layout.views(flat))
             _check(observed, "metrics", one.metrics, numbers.Real)
             found.add(one)

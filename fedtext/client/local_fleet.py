@@ -52,7 +52,8 @@ class LocalFleet:
         return self.worker.secure.answer(step, messages)
 
     def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
-        audited = self.clients.audited(cohort) if self.worker.experiment.audits else ()
+        experiment = self.worker.experiment
+        audited = self.clients.audited(cohort, round_ == experiment.training.rounds) if experiment.audits else ()
         for members in stacks(cohort, self.stack):
             yield from self.worker.train(handle, round_, members, audited)
 
@@ -60,9 +61,14 @@ class LocalFleet:
         return iter(())
 
     def evaluate(
-        self, handle: NDArray[np.float32], round_: int, final: bool, splits: Sequence[str]
+        self,
+        handle: NDArray[np.float32],
+        round_: int,
+        final: bool,
+        splits: Sequence[str],
+        attacked: Sequence[int] = (),
     ) -> dict[int, Evaluated]:
-        return self.worker.evaluate(handle, round_, self.clients.evaluated(), final, splits)
+        return self.worker.evaluate(handle, round_, self.clients.evaluated(), final, splits, attacked)
 
     def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, handle)

@@ -102,7 +102,7 @@ class Worker(Host):
             flat: The broadcast.
             round_: Number of the round.
             members: Ids of the clients.
-            audited: Ids of all clients of the round that audits attack, ascending.
+            audited: Ids of all clients of the round that audits attack, see ``ClientTable.audited``.
         """
         self.audits.audited = audited
         finished, problem = self._attempt(flat, round_, members)
@@ -226,8 +226,9 @@ class Worker(Host):
         members: Sequence[int],
         final: bool,
         splits: Sequence[str] = SPLITS,
+        attacked: Sequence[int] | None = None,
     ) -> dict[int, Evaluated]:
-        """Evaluate clients, without changing their states.
+        """Evaluate clients, and attack those that took part, without changing their states.
 
         The metrics of a client are ``Ag`` (and ``Ag_val``) of the shared branch, or ``Ap_0`` with the client's own
         parameters if the shared ones are no complete model; and those of audits. With ``final``, or after every round
@@ -242,6 +243,8 @@ class Worker(Host):
             members: Ids of the clients.
             final: Whether to include the evaluations that are made once, with the final model.
             splits: ``test``, ``validation`` or both.
+            attacked: Ids of all clients of the round that audits attack; those that were trained here are attacked,
+                whether they are evaluated or not. None: ``members``.
 
         Raises:
             ClientError: The computation of a client failed, and ``participation.on_client_error`` is ``fail``; with
@@ -249,11 +252,15 @@ class Worker(Host):
         """
         evaluations: dict[int, Evaluated] = {}
         common: dict[str, Evaluated] = {}
-        for client in members:
+        attacked, evaluates = members if attacked is None else attacked, set(members)
+        here, first = self.audits.seen if self.experiment.audits else (), next(iter(attacked), None)
+        for client in [*members, *(client for client in attacked if client in here and client not in evaluates)]:
             try:
                 with one_torch_thread(), products(self.experiment.training.tf32):
-                    evaluated = evaluations[client] = evaluate_client(self, flat, round_, client, final, splits, common)
-                    evaluated.add(self.audits.evaluate(client, round_, flat))
+                    evaluated = evaluations[client] = Evaluated()
+                    if client in evaluates:
+                        evaluated.add(evaluate_client(self, flat, round_, client, final, splits, common))
+                    evaluated.add(self.audits.evaluate(client, round_, flat, client == first))
             except Exception as error:  # as in train: any exception of a client's code is reported with its name
                 problem = told(error)
                 if self.experiment.participation.on_client_error == "fail":

@@ -7,6 +7,7 @@ from typing import Any
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError
 from fedtext.evaluation import Evaluated, curves, pooled
+from fedtext.metrics import of_evaluated_rounds
 from fedtext.records import RoundRecord
 from fedtext.server.fleet import Fleet
 
@@ -45,7 +46,13 @@ def add_evaluations(
 
 
 def evaluate_fleet(
-    experiment: Experiment, fleet: Fleet, handle: Any, record: RoundRecord, splits: Sequence[str], final: bool
+    experiment: Experiment,
+    fleet: Fleet,
+    handle: Any,
+    record: RoundRecord,
+    splits: Sequence[str],
+    final: bool,
+    attacked: Sequence[int] = (),
 ) -> None:
     """Add to the record each client's metrics, means (KTEPS paper, equation 15), pooled metrics and baselines.
 
@@ -56,8 +63,9 @@ def evaluate_fleet(
         record: The record of the round.
         splits: ``test``, ``validation`` or both.
         final: Whether to include the evaluations that are made once, with the final model.
+        attacked: Ids of the clients that audits attack, in the order of ``ClientTable.audited``.
     """
-    evaluations = fleet.evaluate(handle, record.round, final, splits)
+    evaluations = fleet.evaluate(handle, record.round, final, splits, attacked)
     tuning = experiment.evaluation.personalize if final else None
     add_evaluations(record, evaluations, fleet.clients.names, tuning.every if tuning else None)
     for name, value in fleet.baselines.items():
@@ -66,7 +74,11 @@ def evaluate_fleet(
 
 
 def audit_files(
-    experiment: Experiment, fleet: Fleet, handle: Any, scores: Mapping[str, Mapping[str, float]]
+    experiment: Experiment,
+    fleet: Fleet,
+    handle: Any,
+    scores: Mapping[str, Mapping[str, float]],
+    attacked: Sequence[int],
 ) -> dict[str, str]:
     """Return the files of audits for one client, the first for which they have metrics.
 
@@ -75,11 +87,30 @@ def audit_files(
         fleet: The clients.
         handle: The parameters after the round.
         scores: Each client's metrics, by its name.
+        attacked: Ids of the clients that audits attack, in the order of ``ClientTable.audited``.
     """
-
-    def audited(client: int) -> bool:
+    for client in attacked:
         there = scores.get(fleet.clients.names[client], ())
-        return any(audit.declares(name) for audit in experiment.audits for name in there)
+        if any(audit.declares(name) for audit in experiment.audits for name in there):
+            return fleet.report(handle, client)
+    return {}
 
-    shown = [client for client in fleet.clients.evaluated() if audited(client)] if experiment.audits else []
-    return fleet.report(handle, min(shown)) if shown else {}
+
+def warn_unmeasured(experiment: Experiment, history: Sequence[RoundRecord]) -> None:
+    """Log a warning about the audits of which a run that has ended has no metrics.
+
+    Metrics of audits that attack in evaluated rounds are those of the last round. Of others, which attack once or in
+    rounds that their keys name, those of any round count.
+
+    Args:
+        experiment: The experiment.
+        history: The records of all rounds.
+    """
+    earlier = {name for record in history for name in record.metrics if not of_evaluated_rounds(name)}
+    names = earlier | history[-1].metrics.keys()
+    if missing := ", ".join(audit.name for audit in experiment.audits if not any(map(audit.declares, names))):
+        logging.getLogger(__name__).warning(
+            "audits: there are no metrics of %s after the last round, since none of the clients that completed it has "
+            "the texts that are needed, or scores are no numbers",
+            missing,
+        )

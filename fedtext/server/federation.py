@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic
 
@@ -23,7 +23,7 @@ from fedtext.server.buffer import UpdateBuffer
 from fedtext.server.collusion import chosen
 from fedtext.server.continuations import Continuations
 from fedtext.server.downlink import Downlink
-from fedtext.server.evaluations import audit_files, evaluate_fleet
+from fedtext.server.evaluations import audit_files, evaluate_fleet, warn_unmeasured
 from fedtext.server.fleet import FleetT
 from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.selection import best_round, reached
@@ -137,8 +137,9 @@ class Federation(Generic[FleetT]):
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
             self.history.append(record)
+            attacked = self._attacked(attempts[-1], last)
             if self.experiment.evaluates(round_):
-                self._evaluate(handle, record)
+                self._evaluate(handle, record, attacked)
             if last:
                 entries, found, files = self.step.canaries.measured(self.ledger(rounds))
                 metrics.update(found)
@@ -147,7 +148,8 @@ class Federation(Generic[FleetT]):
             if budget != told:
                 record.files[FILE] = told = budget
             if last:
-                record.files |= audit_files(self.experiment, self.fleet, handle, record.clients)
+                record.files |= audit_files(self.experiment, self.fleet, handle, record.clients, attacked)
+                warn_unmeasured(self.experiment, self.history)
                 if self.continuations:
                     record.files |= self.continuations.files(self.layout.views(self.final))
             if self.checkpoints:
@@ -265,11 +267,16 @@ class Federation(Generic[FleetT]):
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
 
-    def _evaluate(self, handle: Any, record: RoundRecord) -> None:
+    def _attacked(self, completed: Traffic, last: bool) -> list[int]:
+        """Return the ids of the clients that audits attack, of those that have completed a round."""
+        done = [client for client in completed.cohort if client not in completed.errors]
+        return self.fleet.clients.audited(done, last) if self.experiment.audits else []
+
+    def _evaluate(self, handle: Any, record: RoundRecord, attacked: Sequence[int]) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""
         config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
         splits = ("validation",) if self.choosing else SPLITS
-        evaluate_fleet(self.experiment, self.fleet, handle, record, splits, final=last and not self.choosing)
+        evaluate_fleet(self.experiment, self.fleet, handle, record, splits, last and not self.choosing, attacked)
         record.metrics |= reached(self.history, config.thresholds)
         if not self.choosing:
             return
@@ -280,5 +287,5 @@ class Federation(Generic[FleetT]):
             if not best or self.selected is None:
                 raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
             theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
-            evaluate_fleet(self.experiment, self.fleet, theirs, record, SPLITS, final=True)
+            evaluate_fleet(self.experiment, self.fleet, theirs, record, SPLITS, True, attacked)
             record.metrics["selected_round"] = float(best)

@@ -92,9 +92,18 @@ class ClientTable(Sequence[ClientInfo]):
         """Return the ids of the clients that are evaluated."""
         return (self.ids.start + np.flatnonzero(self.evaluates)).tolist()
 
-    def audited(self, cohort: Sequence[int]) -> list[int]:
-        """Return the ids of those clients of a round that audits attack: the evaluated ones, ascending."""
-        return [client for client in sorted(cohort) if self.evaluates[client - self.ids.start]]
+    def audited(self, cohort: Sequence[int], last: bool) -> list[int]:
+        """Return the ids of those clients of a round that audits attack: the evaluated ones, ascending.
+
+        In the last round the others follow, ascending as well. An attack needs no evaluation, and few of a sample, or
+        none, may be evaluated.
+
+        Args:
+            cohort: Ids of the clients of the round.
+            last: Whether it is the last round.
+        """
+        evaluated = [client for client in sorted(cohort) if self.evaluates[client - self.ids.start]]
+        return evaluated + (sorted(set(cohort) - set(evaluated)) if last else [])
 
 
 class Fleet(Protocol):
@@ -150,17 +159,21 @@ class Fleet(Protocol):
     def partials(self, round_: int) -> Iterator[Sum]:
         """Return the sums of the updates whose replies have no payload. Call it after the last reply."""
 
-    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
-        """Evaluate the clients of ``ClientTable.evaluated``.
+    def evaluate(
+        self, handle: Any, round_: int, final: bool, splits: Sequence[str], attacked: Sequence[int] = ()
+    ) -> dict[int, Evaluated]:
+        """Evaluate the clients of ``ClientTable.evaluated``, and attack clients.
 
         Args:
             handle: The parameters that clients receive.
             round_: Number of the round.
             final: Whether to include the evaluations that are made once, with the final model.
             splits: ``test``, ``validation`` or both.
+            attacked: Ids of the clients that audits attack (``ClientTable.audited``), of those that have completed the
+                round.
 
         Returns:
-            Evaluations by client.
+            Evaluations by client, with the metrics of audits. A client that is only attacked has no others.
         """
 
     def report(self, handle: Any, client: int) -> dict[str, str]:

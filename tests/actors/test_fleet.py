@@ -28,6 +28,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
 from fedtext.server.federation import Federation
+from fedtext.server.sampling import sampled
 from fedtext.server.start import start
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
@@ -261,6 +262,31 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
         federation = in_actors(made, corpus)
         assert final(federation) == expected
         federation.fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_clients_that_are_not_evaluated_are_attacked_in_every_process_too() -> None:
+    """Two of four take part in a round. One is evaluated, and is not among those of the last round."""
+    changes: dict[str, Any] = {
+        "audits": ["membership", "label_leakage"],
+        "participation": {"fraction": 0.5},
+        "evaluation": {"personalize": None, "clients": 1},
+        "training": tiny.TRAINING | {"rounds": 2},
+    }
+    apart = False
+    for seed in range(6):
+        experiment = tiny.experiment(seed=seed, **changes)
+        there = local(experiment, FEW)
+        attacked = sampled(experiment, range(4), 2, there.fleet.noise)
+        apart = not set(attacked) & set(there.fleet.clients.evaluated())
+        if apart:
+            break
+    assert apart
+    expected, federation = final(there), in_actors(experiment, FEW)
+    assert "member_pooled_auc" in expected[1][-1][1]
+    assert final(federation) == expected
+    federation.fleet.close(keep=True)
 
 
 @pytest.mark.ray

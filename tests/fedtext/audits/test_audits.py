@@ -246,3 +246,43 @@ def test_the_first_clients_that_return_and_are_evaluated_are_attacked(changes: d
         assert sorted(attacked) == sorted(federation.names[client] for client in first)
         moved += first != sampled(made, range(8), last.round, federation.fleet.noise)[:2]
     assert moved
+
+
+ROUNDS = tiny.TRAINING | {"rounds": 2}
+SAMPLED: dict[str, Any] = {"participation": {"fraction": 0.25}, "evaluation": {"personalize": None, "clients": 2}}
+
+
+def test_in_the_last_round_clients_are_attacked_that_are_not_evaluated() -> None:
+    """Of eight clients two are evaluated and two take part: seldom the same."""
+    apart = 0
+    for seed in range(3):
+        made = tiny.experiment(seed=seed, audits=["membership", "label_leakage"], training=ROUNDS, **SAMPLED)
+        federation = tiny.federation(made, tiny.corpus(clients=8))
+        first, last = federation.run()
+        names = [federation.names[client] for client in sampled(made, range(8), 2, federation.fleet.noise)]
+        evaluated = {federation.names[client] for client in federation.fleet.clients.evaluated()}
+        assert {name for name, found in last.clients.items() if "member_auc" in found} == set(names)
+        assert last.metrics["label_l1"] == pytest.approx(np.mean([last.clients[name]["label_l1"] for name in names]))
+        assert {name for name, found in last.clients.items() if "Ag" in found} == evaluated
+        assert {"member_pooled_auc", "member_user_auc"} <= last.metrics.keys()
+        assert "membership.md" in last.files
+        assert {name for name, found in first.clients.items() if "label_l1" in found} <= evaluated
+        apart += not evaluated & set(names)
+    assert apart
+
+
+def test_audits_that_have_measured_nothing_are_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Membership without a text that nobody has trained on."""
+    corpus = tiny.corpus(clients=3)
+    corpus = replace(corpus, repeated=tuple(np.ones(len(client.test), bool) for client in corpus.clients))
+    made = tiny.experiment(audits=["membership", "label_leakage"], training=ROUNDS)
+    assert not any(name.startswith("member_") for row in tiny.federation(made, corpus).run() for name in row.metrics)
+    (said,) = [record.message for record in caplog.records if "after the last round" in record.message]
+    assert said.startswith("audits: there are no metrics of membership after the last round, since none of the clients")
+
+
+def test_audits_of_rounds_that_their_keys_name_are_not_missed_after_the_last(caplog: pytest.LogCaptureFixture) -> None:
+    audit = {"name": "gradient_inversion", "rounds": [1], "steps": 1, "clients": 1}
+    made = tiny.experiment(audits=[audit], training=ROUNDS)
+    list(tiny.federation(made, tiny.corpus(clients=2)).run())
+    assert not [record.message for record in caplog.records if "after the last round" in record.message]

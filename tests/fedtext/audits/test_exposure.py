@@ -1,6 +1,7 @@
 """Exposure of planted secrets: the exact rank against brute force, and what is found in real training."""
 
 import itertools
+from dataclasses import replace
 from math import inf, isnan, log2, nan
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from fedtext.errors import UserError
 from fedtext.ledger import ledger
 from fedtext.ledger.report import reveals
 from fedtext.models.language import LanguageModel, RecurrentLanguageModel, RecurrentNetwork
+from fedtext.server.sampling import sampled
 from fedtext.text.tokens import decode
 from tests import tiny
 from tests.loops import nonempty
@@ -181,6 +183,34 @@ def test_what_was_planted_often_is_exposed_and_what_was_not_is_not(tmp_path: Pat
     lines = records[0][-1].files["exposure.md"].splitlines()
     assert [line.split(" | ")[2] for line in lines[-2:]] == ["25", "control"]
     assert "1 of 1,000" in lines[-2]
+
+
+@pytest.mark.parametrize("failing", [0, 1], ids=["all return", "the first fails"])
+def test_secrets_are_ranked_whichever_clients_return(failing: int, tmp_path: Path, caplog: Any) -> None:
+    """Two of six clients are evaluated and two take part. The model is attacked once."""
+    asked, corpus = {"insertions": [2], "each": 1, "digits": 2}, {"clients": 6}
+    for seed in range(3):
+        made = experiment(
+            audits=["exposure"],
+            seed=seed,
+            corpus=corpus | {"secrets": asked},
+            training=tiny.TRAINING | {"rounds": 1},
+            evaluation={"personalize": None, "clients": 2},
+            participation={"fraction": 0.34, "on_client_error": "skip"},
+        )
+        federation = tiny.federation(made, prepared(made, tmp_path))
+        worker, cohort = federation.fleet.worker, sampled(made, range(6), 1, federation.fleet.noise)
+        attacked = federation.fleet.clients.audited(cohort, last=True)
+        assert sorted(attacked) == sorted(cohort)
+        for client in attacked[:failing]:
+            data = worker.clients[client]
+            worker.clients[client] = replace(data, train=data.train.take(np.zeros(0, np.int64)))
+        (record,) = federation.run()
+        assert 0 <= record.metrics["exposure_2"] <= 2 * log2(10)
+        assert "exposure.md" in record.files
+        (whose,) = [name for name, found in record.clients.items() if "exposure_2" in found]
+        assert whose == federation.names[attacked[failing]]
+    assert not [one.message for one in caplog.records if "after the last round" in one.message]
 
 
 def test_what_is_planted_is_said_in_ledger_and_report() -> None:

@@ -58,8 +58,9 @@ def test_metrics_of_audits_are_among_a_clients_metrics(monkeypatch: pytest.Monke
     worker, flat = hosting(tiny.experiment(audits=["membership"]))
     asked = []
 
-    def evaluate(client: int, round_: int, flat: np.ndarray) -> Evaluated:
+    def evaluate(client: int, round_: int, flat: np.ndarray, first: bool) -> Evaluated:
         asked.append((client, round_))
+        assert first == (client == 0)
         return Evaluated({"found": 0.25 + client}, {"pooled": Scored(np.zeros(1, np.float32), np.ones(1, bool))})
 
     monkeypatch.setattr(worker.audits, "evaluate", evaluate)

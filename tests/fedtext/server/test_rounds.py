@@ -53,7 +53,9 @@ class Scripted(LocalFleet):
         self.clock.now += 10
         yield from self.replies
 
-    def evaluate(self, handle: Any, round_: int, final: bool, splits: Sequence[str]) -> dict[int, Evaluated]:
+    def evaluate(
+        self, handle: Any, round_: int, final: bool, splits: Sequence[str], attacked: Sequence[int] = ()
+    ) -> dict[int, Evaluated]:
         self.clock.now += 3
         self.asked.append((round_, final, tuple(splits)))
         return self.readings
