@@ -23,6 +23,7 @@ _LATER = (
 # With a sample of each client by itself, and the expected number as the divisor, a client that is not there and one
 # whose updates are zeros give the same sums.
 _BOTH = "runs that are private with or without a client are so with zeros for its updates too"
+_INDEPENDENT = "each run draws samples of clients of its own, from the key of its noise, independent of all others"
 _UNKNOWN = (
     "not computed: clients add the noise, and what it guarantees depends on each run's number of coordinates: it is "
     "known once each of these runs has completed a round"
@@ -92,7 +93,8 @@ def _entry(trials: Sequence[Trial]) -> Entry:
     relations = {ZERO_OUT if is_distributed(run) else neighbours(run) for run in runs}
     mixed = len(relations) > 1
     against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [ZERO_OUT if mixed else neighbours(runs[0])]
-    assumptions = "; ".join([*against, *([_BOTH] if mixed else []), _LATER])
+    samples = [_INDEPENDENT] if len(runs) > 1 and any(map(_amplified, runs)) else []
+    assumptions = "; ".join([*against, *([_BOTH] if mixed else []), *samples, _LATER])
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
     others = tuple(_mechanisms(run) for run in runs if not is_distributed(run))
@@ -121,6 +123,11 @@ def _without(trials: Sequence[Trial]) -> str:
     if any(is_distributed(trial.experiment) and not trial.added for trial in trials):
         return _UNKNOWN
     return ""
+
+
+def _amplified(run: "Experiment") -> bool:
+    """Return whether Poisson samples amplify the guarantee of a run."""
+    return not is_distributed(run) and run.participation.apart is None
 
 
 def _mechanisms(run: "Experiment") -> tuple[float, float, int]:

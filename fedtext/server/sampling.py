@@ -191,8 +191,9 @@ def sampled(experiment: Experiment, clients: range, round_: int, noise: NoiseKey
         experiment: Its ``participation`` defines the sample.
         clients: Ids of all clients.
         round_: Number of the round.
-        noise: The run's key. A Poisson sample amplifies the guarantee of the server's noise only if it is unknown:
-            with a secret key it is drawn from the key.
+        noise: The run's key. A Poisson sample amplifies the guarantee of the server's noise only if it is unknown, and
+            that of several runs together only if it does not depend on theirs: with this noise it is drawn from the
+            key, as with any secret one. Without, experiments with the same seed have the same samples.
         attempt: Number of the attempt at the round, from 1; each has a sample of its own.
 
     Returns:
@@ -216,7 +217,9 @@ def _sampled(
         when = (round_, clients.stop, again) if hour is None else (hour, clients.stop)
         ids_K = ids_K[available(config.availability, seed, *when)[ids_K]]
     if config.sampling == "poisson":
-        ids_K = ids_K[noise.paired(seed, f"cohort{again}", round_).random(len(ids_K)) < config.fraction]
+        drawn = f"cohort{again}", round_
+        rng = noise.generator(*drawn) if experiment.server.noise else noise.paired(seed, *drawn)
+        ids_K = ids_K[rng.random(len(ids_K)) < config.fraction]
     elif size < len(ids_K):
         ids_K = np.sort(generator(seed, f"cohort{again}", round_).choice(ids_K, size, replace=False))
     return list(map(int, ids_K))

@@ -50,6 +50,7 @@ VERSIONS = {
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
     "tied": 1,  # networks of plug-ins with a parameter in several places: it is the same in all of them
+    "cohorts": 1,  # noise of the server on Poisson samples: they are drawn from the run's key, and not from the seed
 }
 
 # The results of a run depend on these parts of an experiment only.
@@ -210,6 +211,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     invited, divided = experiment.participation.invited(clients), not experiment.server.secure_aggregation
     buffer = experiment.server.buffer.size if experiment.server.buffer else None
     come = experiment.participation.summed(clients, buffer)
+    amplified = bool(experiment.server.noise) and experiment.participation.apart is None
     needed, times = experiment.participation.largest(clients), experiment.participation.over_selection
     return {
         "invited": math.ceil(times * needed) != experiment.participation.over_selected(needed),
@@ -221,6 +223,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "filled": rounded,
         "halves": rounded and adapter is not None,
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
+        "cohorts": amplified and not secret and not is_distributed(experiment),
         "fixed": experiment.method.has_hooks() and adapter is not None,
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,

@@ -10,9 +10,12 @@ are not derived from the seed alone, as all others are (``fedtext.seeding``). ``
     results by rounding only.
 ``secret``
     The key is derived from the same parts and from 32 bytes of the operating system, which are stored in the folder of
-    the run's state, readable by its owner alone. Draws come from ChaCha20; they include Poisson samples and clients'
-    own initial vectors. A run that is resumed, or repeats a round, gives the same bits; another run of the same
-    experiment, and another experiment in the same folder, have other keys.
+    the run's state, readable by its owner alone. Draws come from ChaCha20; they include clients' own initial vectors. A
+    run that is resumed, or repeats a round, gives the same bits; another run of the same experiment, and another
+    experiment in the same folder, have other keys.
+
+With ``server.noise`` Poisson samples are drawn from either key. If the trials of a sweep had the same samples, a client
+would be in a round of all of them or of none, and the guarantees of the trials together would not be amplified.
 """
 
 import hashlib
@@ -70,10 +73,10 @@ class NoiseKey:
         return np.random.Generator(ChaCha(key=key, rounds=20))
 
     def paired(self, seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> np.random.Generator:
-        """Return a generator for draws that protect data only if they are unknown, such as Poisson samples.
+        """Return a generator for draws that protect data only if they are unknown: clients' own initial vectors.
 
-        Clients' own initial vectors are drawn from it too. Without a secret key it is derived from the seed, so that
-        experiments with the same seed have the same samples and vectors.
+        Poisson samples without ``server.noise`` are drawn from it too. Without a secret key it is derived from the
+        seed, so that experiments with the same seed have the same vectors and samples.
 
         Args:
             seed: The experiment's seed.

@@ -55,6 +55,10 @@ def test_poisson_samples_are_composed_no_worse_than_by_renyi_divergence() -> Non
     assert entry.epsilon < accountant.get_epsilon(1e-5)
     ((one, _),) = together(made[:1])
     assert entry.epsilon > one.epsilon
+    assert "each run draws samples of clients of its own" in entry.assumptions
+    assert "samples of clients of its own" not in one.assumptions, "it is a single run"
+    ((apart, _),) = together([trial({"multiplier": z}) for z in (1.0, 2.0)])
+    assert "samples of clients of its own" not in apart.assumptions, "nothing is amplified"
     assert composition.several(((0.05, 0.1, 50),), 1e-5) <= composition.gaussian(0.05, 50, 1e-5)
 
 

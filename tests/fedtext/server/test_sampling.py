@@ -9,7 +9,7 @@ import pytest
 
 from fedtext.messages import Reply
 from fedtext.server.sampling import sampled
-from fedtext.state.noise_key import NoiseKey
+from fedtext.state.noise_key import NoiseKey, noise_key
 from tests import tiny
 from tests.loops import nonempty
 
@@ -85,3 +85,35 @@ def test_a_federation_asks_the_cohort_of_its_round() -> None:
     assert fleet.cohorts == [sampled(experiment, range(6), round_, fleet.noise) for round_ in range(1, 7)]
     assert len({tuple(cohort) for cohort in fleet.cohorts}) > 1
     assert [record.metrics["clients_trained"] for record in rows] == [3] * 6
+
+
+NOISY = {"weights": "uniform", "noise": {"multiplier": 1.0}}
+
+
+@pytest.mark.parametrize("noise", ["reproducible", "secret"])
+def test_trials_with_noise_of_the_server_draw_samples_that_are_independent(noise: str) -> None:
+    """What they guarantee together is amplified only if a client is not in a round of all of them or of none."""
+    if noise == "secret":
+        pytest.importorskip("randomgen")
+    changes = [{"training": tiny.TRAINING | {"optimizer": {"lr": lr}}} for lr in (0.1, 0.2)]
+    changes += [{"uplink": [{"clip": {"norm": norm}}]} for norm in (0.1, 0.2)]
+    changes += [{"method": {"name": "fedprox", "mu": 0.0}}, {"server": NOISY | {"noise": {"multiplier": 2.0}}}]
+    base = {"uplink": ["clip"], "server": NOISY, "participation": POISSON, "privacy": {"noise": noise}}
+    clients, rounds = 50, 40
+    drawn = []
+    for changed in changes:
+        made = tiny.experiment(**(base | changed))
+        key = noise_key(made, "content", clients)
+        samples = [sampled(made, range(clients), round_, key) for round_ in range(1, rounds + 1)]
+        drawn.append(np.array([np.isin(np.arange(clients), sample) for sample in samples]))
+    for place, one in enumerate(nonempty(drawn)):
+        for other in drawn[:place]:
+            assert abs((one == other).mean() - 0.5) < 4.5 * 0.5 / math.sqrt(one.size)
+
+
+def test_trials_without_noise_of_the_server_have_the_same_samples() -> None:
+    made = [tiny.experiment(participation=POISSON, training=tiny.TRAINING | {"local_epochs": e}) for e in (1, 2)]
+    keys = [noise_key(each, "content", 20) for each in made]
+    assert keys[0] != keys[1]
+    one, other = ([sampled(e, range(20), r, key) for r in range(1, 9)] for e, key in zip(made, keys, strict=True))
+    assert one == other
