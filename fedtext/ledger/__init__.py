@@ -71,11 +71,11 @@ def _guarantees(experiment: "Experiment", coordinates: int, clients: int, rounds
         none = Entry(experiment.method.name, "run", None, 0.0, "no guarantee is needed for updates: none is sent")
         return [none, *vocabulary.entries(experiment, clients, ())]
     delta = experiment.server.noise.delta if experiment.server.noise else DELTA
-    entries = _local(experiment, Sent(coordinates, rounds, delta))
+    entries = _local(experiment, Sent(coordinates, rounds, delta), clients)
     if experiment.server.noise:
         made = distributed.grid(experiment, clients, coordinates)
         entries += (
-            distributed.entries(experiment, made, rounds) if made else central.entries(experiment, clients, rounds)
+            distributed.entries(experiment, made, clients, rounds) if made else central.entries(experiment, clients, rounds)
         )
     entries += shuffled.entries(experiment, Sent(coordinates, rounds, delta), clients)
     entries += vocabulary.entries(experiment, clients, entries)
@@ -191,7 +191,7 @@ def _run(entries: Iterable[Entry]) -> float:
     return min(found, default=float("inf"))
 
 
-def _local(experiment: "Experiment", sent: Sent) -> list[Entry]:
+def _local(experiment: "Experiment", sent: Sent, clients: int) -> list[Entry]:
     """Return the guarantees of the uplink. With own rows, which disclose a client's words, only those for a single
     coordinate hold."""
     made = []
@@ -202,6 +202,7 @@ def _local(experiment: "Experiment", sent: Sent) -> list[Entry]:
             rests = [
                 assumptions.LOCAL,
                 assumptions.drawn(experiment),
+                *assumptions.unknown_seed(experiment, clients),
                 assumptions.ROUNDS,
                 entry.assumptions,
                 outside(experiment),

@@ -1,8 +1,10 @@
 """The assumptions of guarantees, in the words of the ledger."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fedtext.models.inits import Word2VecInit
+from fedtext.config.engine import stack_size
+from fedtext.models.inits import RandomInit, Word2VecInit
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -27,6 +29,14 @@ _SECRET = (
     "the noise is drawn from the operating system's entropy; where the run's state is kept, so is its key (noise.key), "
     "and anyone who can read that can remove the noise"
 )
+OWN_ROWS = (
+    "whoever sees the outputs does not know the seed: the initial rows of clients' own words are drawn from it in the "
+    "order of all clients' words, so that with it the words of one client change the updates of others"
+)
+MASKS = (
+    "whoever sees the outputs does not know the seed: the dropout masks of clients that are trained in one stack are "
+    "drawn from it together, so that with it who is in a stack changes the updates of the others"
+)
 
 
 def drawn(experiment: "Experiment") -> str:
@@ -43,3 +53,27 @@ def pooled_vectors(experiment: "Experiment") -> bool:
     """Return whether word vectors were trained on all clients' texts, which no noise hides."""
     sources = experiment.model.embedding.sources
     return any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources)
+
+
+def unknown_seed(experiment: "Experiment", clients: int) -> Iterator[str]:
+    """Yield the reasons why the seed must not be known: with it one client would change the updates of others.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients.
+    """
+    if draws_own_rows(experiment):
+        yield OWN_ROWS
+    if getattr(experiment.model, "dropout", 0.0) and stack_size(experiment, clients)[0] > 1:
+        yield MASKS
+
+
+def draws_own_rows(experiment: "Experiment") -> bool:
+    """Return whether initial rows of clients' own vocabularies are drawn from the seed."""
+    embedding = experiment.model.embedding
+    if not experiment.own_vocabularies:
+        return False
+    if embedding.own and experiment.privacy.noise == "reproducible":
+        return True
+    drawn = any(isinstance(source, RandomInit) or source.missing == "random" for source in embedding.sources)
+    return drawn and not (embedding.own and embedding.own.words == "all")

@@ -22,7 +22,7 @@ from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.config.secure import BITS, RING, levels, room
 from fedtext.errors import UserError
-from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn
+from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn, unknown_seed
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise.strategy import participations
 from fedtext.mechanisms.base import sensitivity
@@ -168,17 +168,19 @@ def composed(experiment: "Experiment", rounds: int) -> int:
     return participations(rounds, experiment.participation.apart or 1)
 
 
-def entries(experiment: "Experiment", made: Grid, rounds: int) -> Iterator[Entry]:
+def entries(experiment: "Experiment", made: Grid, clients: int, rounds: int) -> Iterator[Entry]:
     """Yield the entries of noise that clients add.
 
     Args:
         experiment: The experiment.
         made: Its noise.
+        clients: Number of clients.
         rounds: Number of rounds after which the guarantees are stated.
     """
     assert experiment.server.noise is not None
     delta, count = experiment.server.noise.delta, composed(experiment, rounds)
-    assumptions = "; ".join([neighbours(experiment), drawn(experiment), _SAMPLES, ROUNDS, outside(experiment)])
+    rests = [neighbours(experiment), drawn(experiment), *unknown_seed(experiment, clients), _SAMPLES, ROUNDS]
+    assumptions = "; ".join([*rests, outside(experiment)])
     norm = sensitivity(experiment.uplink)
     about = (
         f"distributed {made.noise.kind.replace('_', ' ')}, noise multiplier {made.multiplier:.4g}, sensitivity "

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fedtext.models.inits import Word2VecInit
+from fedtext.models.inits import RandomInit, Word2VecInit
 from fedtext.text.representation import BPE
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ def outside(experiment: "Experiment") -> str:
     sources = experiment.model.embedding.sources
     if any(isinstance(source, Word2VecInit) and source.corpus == "unlabeled" for source in sources):
         listed.append("its unlabeled texts, on which word vectors are trained in one place")
+    if experiment.own_vocabularies and any(
+        not isinstance(source, RandomInit) and source.missing == "random" for source in sources
+    ):
+        listed.append("its part in the standard deviation with which rows of words without a vector are drawn")
     if corpus.scales_features:
         listed.append("the minimum and maximum of its features")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]

@@ -8,7 +8,15 @@ from fedtext.accounting import composition
 from fedtext.accounting import distributed as integers
 from fedtext.accounting.entry import Added, Entry
 from fedtext.ledger import distributed
-from fedtext.ledger.assumptions import POOLED_VECTORS, ZERO_OUT, neighbours, pooled_vectors
+from fedtext.ledger.assumptions import (
+    MASKS,
+    OWN_ROWS,
+    POOLED_VECTORS,
+    ZERO_OUT,
+    draws_own_rows,
+    neighbours,
+    pooled_vectors,
+)
 from fedtext.ledger.central import CENTRAL, composed, noise_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.vocabulary import released
@@ -94,7 +102,7 @@ def _entry(trials: Sequence[Trial]) -> Entry:
     mixed = len(relations) > 1
     against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [ZERO_OUT if mixed else neighbours(runs[0])]
     samples = [_INDEPENDENT] if len(runs) > 1 and any(map(_amplified, runs)) else []
-    assumptions = "; ".join([*against, *([_BOTH] if mixed else []), *samples, _LATER])
+    assumptions = "; ".join([*against, *([_BOTH] if mixed else []), *samples, *_unknown_seed(trials), _LATER])
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
     others = tuple(_mechanisms(run) for run in runs if not is_distributed(run))
@@ -123,6 +131,14 @@ def _without(trials: Sequence[Trial]) -> str:
     if any(is_distributed(trial.experiment) and not trial.added for trial in trials):
         return _UNKNOWN
     return ""
+
+
+def _unknown_seed(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield the reasons of all runs why their seeds must not be known."""
+    if any(draws_own_rows(trial.experiment) for trial in trials):
+        yield OWN_ROWS
+    if any(MASKS in entry.assumptions for trial in trials for entry in trial.ledger):
+        yield MASKS
 
 
 def _amplified(run: "Experiment") -> bool:
