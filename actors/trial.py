@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -153,7 +153,8 @@ def rounds(
     given = {"plan": assignment.plan, "group": group, "trial": metrics.trial, "measured": measured}
     fleet = partial(RayFleet, experiment, shipment, **given)
     folder = assignment.folder / "checkpoint"
-    federation = start(experiment, shipment.header, fleet, folder, shipment.corpus_clients, assignment.key)
+    begun = shipment.header, fleet, folder, shipment.corpus_clients, assignment.key, _sender(assignment)
+    federation = start(experiment, *begun)
     sound = lost = False
     try:
         _keep(federation, assignment)  # the last round was saved, and its files perhaps not
@@ -207,6 +208,12 @@ def _keep(federation: Federation, assignment: Assignment) -> None:
     if len(history) == experiment.training.rounds and experiment.save.model != "none":
         folder = assignment.folder / model_folder.FOLDER  # MLflow's files may be in it, of an earlier end
         model_folder.write(trained(federation, assignment.shipment.header), folder, own=True)
+
+
+def _sender(assignment: Assignment) -> Callable[[str], None] | None:
+    """Return what copies a file of a trial's state at once, by its name; None if its run has no copy."""
+    copy = assignment.copy
+    return None if copy is None else lambda name: copy.send(f"{assignment.folder.name}/checkpoint/{name}")
 
 
 def copied(assignment: Assignment) -> str:

@@ -75,7 +75,9 @@ def _guarantees(experiment: "Experiment", coordinates: int, clients: int, rounds
     if experiment.server.noise:
         made = distributed.grid(experiment, clients, coordinates)
         entries += (
-            distributed.entries(experiment, made, clients, rounds) if made else central.entries(experiment, clients, rounds)
+            distributed.entries(experiment, made, clients, rounds)
+            if made
+            else central.entries(experiment, clients, rounds)
         )
     entries += shuffled.entries(experiment, Sent(coordinates, rounds, delta), clients)
     entries += vocabulary.entries(experiment, clients, entries)

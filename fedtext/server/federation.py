@@ -32,6 +32,7 @@ from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.failures import Failures
 from fedtext.wire.decoder import Decoder
 
 
@@ -44,6 +45,7 @@ class Federation(Generic[FleetT]):
         fleet: The clients.
         checkpoints: Where the state is saved; None: it is not.
         continuations: Texts that the final model continues; None: there are none.
+        failures: Which clients failed in earlier rounds, if a repeated one has to have the same; None: it has not.
 
     Raises:
         UserError: More rounds are completed than ``training.rounds``, or the checkpoint cannot be used.
@@ -56,9 +58,10 @@ class Federation(Generic[FleetT]):
         fleet: FleetT,
         checkpoints: Checkpoints | None,
         continuations: Continuations | None = None,
+        failures: Failures | None = None,
     ) -> None:
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
-        self.continuations = continuations
+        self.continuations, self.failures = continuations, failures
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
@@ -238,7 +241,8 @@ class Federation(Generic[FleetT]):
 
         Raises:
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
-            UserError: The method weighs a term of the loss that there is not, or no client can train the network.
+            UserError: The method weighs a term of the loss that there is not, no client can train the network, or a round
+                with noise is repeated and other clients fail in it.
             TooFewClientsError: All replies have come, and too few have an update.
         """
         for reply in replies:
@@ -266,6 +270,8 @@ class Federation(Generic[FleetT]):
             check_terms(self.experiment, traffic.sums, texts)
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
+        if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
+            self.failures.check(round_, traffic.errors)
 
     def _attacked(self, completed: Traffic, last: bool) -> list[int]:
         """Return the ids of the clients that audits attack, of those that have completed a round."""

@@ -11,11 +11,13 @@ from fedtext.parameters import check_fit, check_own_rows, initial
 from fedtext.server.continuations import Continuations
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
-from fedtext.server.repeats import check_sizes
+from fedtext.server.repeats import check_sizes, is_noisy
 from fedtext.server.sampling import check_adversaries, most
+from fedtext.state import noise_key as noise_keys
 from fedtext.state.checkpoint import Checkpoints
+from fedtext.state.failures import Failures
 from fedtext.state.fingerprint import fingerprint
-from fedtext.state.noise_key import noise_key
+from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.state.seal import StateKey
 
 
@@ -26,6 +28,7 @@ def start(
     folder: Path | None = None,
     clients: int | None = None,
     key: StateKey | None = None,
+    send: Callable[[str], None] | None = None,
 ) -> Federation[FleetT]:
     """Return the federation of an experiment before its first round, or after the last one in ``folder``.
 
@@ -37,9 +40,12 @@ def start(
         folder: The folder of checkpoints and of a secret key; None: nothing is saved.
         clients: Number of the corpus's clients; None: that of its list.
         key: Encrypts what is saved in the folder; None: it is not encrypted.
+        send: Copies a file of the folder, by its name, to where another machine may continue the run. What a machine
+            needs so that it draws no other noise for the same rounds is there before a round begins. None: nowhere.
 
     Raises:
-        UserError: The experiment does not fit the corpus, or the run in ``folder`` cannot be continued.
+        UserError: The experiment does not fit the corpus, or the run in ``folder`` cannot be continued, or its key
+            cannot be copied.
     """
     made_from = experiment, corpus.content, participant_count(experiment, corpus, clients)
     shared, private = initial(experiment, corpus, clients)
@@ -47,12 +53,26 @@ def start(
     if folder:
         factors = strategy(experiment)
         checkpoints = Checkpoints(folder, fingerprint(*made_from), key, factors.coefficients if factors else ())
-    made = fleet(private=private, noise=noise_key(*made_from, folder, key))
+    noise = noise_key(*made_from, folder, key)
+    failures = _failures(experiment, folder, noise, send)
+    made = fleet(private=private, noise=noise)
     try:
-        return Federation(experiment, shared, made, checkpoints, Continuations.of(experiment, corpus, clients))
+        texts = Continuations.of(experiment, corpus, clients)
+        federation = Federation(experiment, shared, made, checkpoints, texts, failures)
+        if send and noise.secret and not federation.history:
+            send(noise_keys.FILE)
+        return federation
     except BaseException:  # the clients would hold their share of a cluster
         made.close()
         raise
+
+
+def _failures(
+    experiment: Experiment, folder: Path | None, noise: NoiseKey, send: Callable[[str], None] | None
+) -> Failures | None:
+    """Return the failures of a run whose rounds may be repeated with the same noise; None if there can be none."""
+    skips = experiment.participation.on_client_error == "skip"
+    return Failures(folder, noise, send) if folder and skips and is_noisy(experiment) else None
 
 
 def participant_count(experiment: Experiment, corpus: Corpus, clients: int | None = None) -> int:

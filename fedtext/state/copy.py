@@ -154,6 +154,28 @@ class Copy:
             if part:
                 self._send_new()
 
+    def send(self, name: str) -> None:
+        """Copy one file at once, without which another machine must not continue the run.
+
+        Args:
+            name: Name of the file in the run's folder.
+
+        Raises:
+            OwnershipLostError: Another process has become the owner of the copy.
+            UserError: The file cannot be copied, although each request was tried again.
+        """
+
+        def attempt() -> None:
+            self._check_owner()
+            self._send(name, there=False)
+
+        try:
+            self.outage.copy(attempt, last=True)
+        except OwnershipLostError:
+            raise
+        except UserError as error:
+            raise UserError(f"{error}; the trial needs {name} there before it goes on: resume it later") from error
+
     def _send_new(self) -> None:
         """Send files of the run itself that the copy lacks: at first it does not have the run's place in MLflow."""
         for file in sorted(self.folder.iterdir()):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 from fedtext.runtime.remote import store_variables
+from fedtext.state import noise_key
 from tests import tiny
 from tests.loops import nonempty
 
@@ -143,6 +145,26 @@ def test_a_trial_that_is_started_again_after_the_round_at_which_it_pauses_pauses
         found = trials.rounds(assigned, NO_METRICS, Measured(), before)
         reached.append([record.round for record, _ in found])
     assert reached == [[1, 2], [], [3]]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_key_of_a_trial_is_at_the_copy_before_its_first_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine would begin again with a key of its own, and release the same rounds under other noise."""
+    pytest.importorskip("randomgen")
+
+    class Refusing(Away):
+        def send(self, name: str) -> None:
+            assert name == f"{tmp_path.name}/checkpoint/{noise_key.FILE}"
+            assert (tmp_path / "checkpoint" / noise_key.FILE).exists()
+            raise UserError("the store does not answer")
+
+    monkeypatch.setattr(Here, "close", LocalFleet.close)
+    given = replace(small(tmp_path, privacy={"noise": "secret"}), copy=cast(Any, Refusing()))
+    with pytest.raises(UserError, match="the store does not answer"):
+        next(iter(trials.rounds(given, NO_METRICS, Measured(), 0)))
+    assert not list((tmp_path / "checkpoint").glob("round-*"))
 
 
 @pytest.mark.usefixtures("here")

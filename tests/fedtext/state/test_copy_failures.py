@@ -170,3 +170,26 @@ def test_what_begins_with_a_dot_is_nobodys_copy(store: Store, tmp_path: Path) ->
     copy_of(store, there).pull()
     assert (there / "plan.json").is_file()
     assert sorted(file.name for file in there.rglob(".*")) == [".copy.json", ".lock"]
+
+
+def test_a_file_that_a_trial_cannot_do_without_is_copied_at_once_or_ends_it(
+    store: Store, waits: list[float], tmp_path: Path
+) -> None:
+    folder, name = tmp_path / "a" / "first", "00-a/checkpoint/noise.key"
+    save(folder, 1)
+    (folder / name).write_text("secret")
+    copy = copy_of(store, folder).take()
+    copy.send(name)
+    assert store.get(f"runs/first/{name}") == b"secret"
+    assert rounds(store) == {}, "and nothing else"
+    store.denied.add("PUT")
+    (folder / name).write_text("another")
+    for _ in range(2):  # it is tried again although the store has just failed
+        with pytest.raises(UserError, match=r"; the trial needs 00-a/checkpoint/noise\.key there before it goes on"):
+            copy.send(name)
+    assert waits == list(outage.WAITS_S) * 2
+    store.denied.clear()
+    copy_of(store, tmp_path / "b" / "first").take()
+    with pytest.raises(OwnershipLostError):
+        copy.send(name)
+    assert store.get(f"runs/first/{name}") == b"secret"
