@@ -1,6 +1,6 @@
 """Composition of guarantees: pure ones here, those of Gaussian noise with dp-accounting, which is imported on demand.
 
-Legend: X possible numbers of true answers.
+Legend: X possible numbers of true answers; V values of Gaussian noise, on a grid.
 """
 
 import math
@@ -14,8 +14,10 @@ import numpy as np
 from fedtext.errors import UserError
 
 _ORDERS = [2, 2.25, 2.5, 2.75, 3, 3.5, *range(4, 17), 20, 24, 32, 48, 64, 128, 256]  # of Renyi divergence
+_NEAR = (1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # orders that only tell whether privacy losses are worth the time
 _GRID, _LARGE = 1e-3, 100.0  # grid of privacy losses, and the largest epsilon for which it is used
 _TAIL = 1e-30  # upper bound on the probability outside of the numbers that are summed
+_ROUNDED = 1e-15  # upper bound on what a sum of probabilities loses to rounding, as a share of it
 _DIGITS = 4  # significant digits of a computed multiplier, so that other versions of the library give the same
 INSTALL = "dp-accounting is not installed: pip install 'fedtext[ledger]'"
 
@@ -62,7 +64,9 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
         mass, other = over(middle)
         low, high = (low, middle) if mass - other <= budget else (middle + 1, high)
     mass, other = over(low)  # between the loss before it and this one delta is mass - exp(epsilon' - loss) other
-    return max(0.0, float(loss_X[low]) + math.log(max(mass - budget, 5e-324) / other))
+    least = max(mass * (1 + _ROUNDED) - budget, 5e-324)
+    found = math.nextafter(float(loss_X[low]) + math.log(least / other), math.inf)  # the sum is rounded too
+    return max(0.0, min(found, float(loss_X[-1])))
 
 
 def available() -> bool:
@@ -101,8 +105,8 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
 
     It is the smallest of three bounds: without amplification by sampling; by Renyi divergence (Mironov, Talwar and
     Zhang 2019); and by privacy loss distributions (Koskela, Jalko and Honkela 2020), which are tight up to their grid
-    and usually 8 to 15 % smaller. The third is not computed if the others exceed 100: it would take long, and such a
-    bound is of no use.
+    and usually 8 to 15 % smaller. The third is not computed if the others exceed 100, and Renyi divergences of orders
+    between 1 and 2 do not let expect less: it would take long, and such a bound is of no use.
 
     Args:
         multiplier: Standard deviation of the noise, divided by the sensitivity.
@@ -110,16 +114,54 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
         count: Number of mechanisms.
         delta: Delta of all of them together.
     """
-    plain = gaussian(multiplier, count, delta)
     if fraction == 1:
-        return plain
+        return gaussian(multiplier, count, delta)
+    best = _without_losses(multiplier, fraction, count, delta)
+    if best > _LARGE and not _within_reach(((multiplier, fraction, count),), delta):
+        return best
+    return min(best, float(_losses(multiplier, fraction).self_compose(count).get_epsilon_for_delta(delta)))
+
+
+@lru_cache(maxsize=256)
+def beyond_others(multiplier: float, fraction: float, count: int, delta: float) -> bool:
+    """Return whether ``sampled_gaussian`` uses privacy losses although the other bounds exceed 100."""
+    arguments = multiplier, fraction, count, delta
+    return fraction < 1 and _without_losses(*arguments) > _LARGE and _within_reach((arguments[:3],), delta)
+
+
+def _without_losses(multiplier: float, fraction: float, count: int, delta: float) -> float:
+    """Return the smaller of the bounds without amplification and by Renyi divergence."""
     dp = _accounting()
     event = dp.PoissonSampledDpEvent(fraction, dp.GaussianDpEvent(multiplier))
     renyi = dp.rdp.RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
-    best = min(plain, float(renyi.compose(event, count).get_epsilon(delta)))
-    if best > _LARGE:
-        return best
-    return min(best, float(_losses(multiplier, fraction).self_compose(count).get_epsilon_for_delta(delta)))
+    return min(gaussian(multiplier, count, delta), float(renyi.compose(event, count).get_epsilon(delta)))
+
+
+def _within_reach(mechanisms: Sequence[tuple[float, float, int]], delta: float) -> bool:
+    """Return whether Gaussian mechanisms can have an epsilon of 100 or less together, as far as orders near 1 tell.
+
+    With little noise and small samples the divergences of orders from 2 on are large, however small epsilon is. These
+    are integrated on a grid, and bound nothing: they only say whether privacy losses are worth the time.
+
+    Args:
+        mechanisms, delta: As in ``several``.
+    """
+    for order in _NEAR:
+        divergence = sum(count * _divergence(multiplier, fraction, order) for multiplier, fraction, count in mechanisms)
+        if divergence + math.log1p(-1 / order) - math.log(delta * order) / (order - 1) <= _LARGE:
+            return True
+    return False
+
+
+def _divergence(multiplier: float, fraction: float, order: float) -> float:
+    """Return about the Renyi divergence of a Gaussian mechanism on a Poisson sample from Gaussian noise alone."""
+    if fraction == 1:
+        return order / (2 * multiplier**2)
+    noise_V = np.linspace(-12 * multiplier, order + 12 * multiplier, 4001)
+    loss_V = np.logaddexp(math.log1p(-fraction), math.log(fraction) + (2 * noise_V - 1) / (2 * multiplier**2))
+    log_V = order * loss_V - (noise_V / multiplier) ** 2 / 2
+    step = (noise_V[1] - noise_V[0]) / (multiplier * math.sqrt(2 * math.pi))
+    return float(np.logaddexp.reduce(log_V) + math.log(step)) / (order - 1)
 
 
 @lru_cache(maxsize=64)
@@ -146,7 +188,7 @@ def several(mechanisms: tuple[tuple[float, float, int], ...], delta: float) -> f
         renyi.compose(dp.GaussianDpEvent(inverse**-0.5))
     plain = sum(count / multiplier**2 for multiplier, _, count in mechanisms)
     best = min(float(renyi.get_epsilon(delta)), gaussian(plain**-0.5, 1, delta))
-    if best > _LARGE:
+    if best > _LARGE and not _within_reach(mechanisms, delta):
         return best
     each = [_losses(multiplier, fraction).self_compose(count) for multiplier, fraction, count in sampled]
     if inverse:

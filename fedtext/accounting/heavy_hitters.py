@@ -1,6 +1,7 @@
 """Guarantees of frequent words that are released from clients' texts.
 
-Both are of clients: for any two collections of texts that differ in all texts of one client.
+Both are of clients: for two collections of texts of which one has all texts of a client, and the other none in their
+place. Other texts in their place would move noised sums by sqrt(2) and not by 1, and two votes and not one.
 """
 
 import math
@@ -53,7 +54,7 @@ def sum_sigma(epsilon: float, delta: float) -> float:
     Raises:
         UserError: dp-accounting is not installed.
     """
-    return composition.multiplier_for(epsilon, 1.0, 1, delta / 2)
+    return composition.multiplier_for(epsilon, 1.0, 1, delta / 2, "corpus.vocabulary.private.epsilon")
 
 
 def sum_threshold(sigma: float, delta: float, words: int) -> float:

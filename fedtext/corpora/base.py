@@ -74,6 +74,7 @@ class CorpusConfig(Strict, ABC):
     label_names: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[tuple[str, ...]] = ()
     segmented: ClassVar[bool] = False
+
     text: TextField = Field(
         Words(),
         description="tokens of a text: its words, buckets they are hashed to, a checkpoint's word pieces, byte pairs",
@@ -138,6 +139,11 @@ class CorpusConfig(Strict, ABC):
     def releases(self) -> Release | None:
         """How the vocabulary is released with a guarantee; None if word counts leave the clients."""
         return None if isinstance(self.vocabulary, int) else self.vocabulary.private
+
+    @property
+    def part(self) -> str:
+        """The part of a text of the source that is a text here, for the ledger; empty: all of it."""
+        return ""
 
     @property
     def on_disk(self) -> bool:

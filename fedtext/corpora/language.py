@@ -89,6 +89,13 @@ class LanguageCorpus(TokenCorpus):
         return self
 
     @property
+    def part(self) -> str:
+        """The part of a text of the source that is a text here, for the ledger."""
+        if self.sentences == "lines":
+            return "a line (corpus.sentences: lines)"
+        return "a sentence (corpus.sentences: stops), of which a line, such as a paragraph or a comment, may have many"
+
+    @property
     def planted(self) -> str:
         return self.secrets.told() if self.secrets else ""
 

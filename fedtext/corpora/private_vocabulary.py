@@ -21,7 +21,10 @@ from fedtext.seeding import generator
 
 END = " "  # after the last letter of a word: no word has a blank
 RELEASE = "corpus.vocabulary"  # name of its entry in a ledger
-_TRUSTED = "the server that adds up is trusted; simulated: the draws follow from the seed, the release and the texts"
+_TRUSTED = (
+    "with a client's texts or none in their place; the server that adds up is trusted; simulated: the draws follow "
+    "from the seed, the release and the texts"
+)
 
 
 class Release(Strict, ABC):

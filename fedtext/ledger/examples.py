@@ -25,6 +25,7 @@ _ASSUMED = (
     "all who see its client's updates, the server among them"
 )
 
+_SEVERAL = ": what consists of several texts has a weaker guarantee, of as many together"
 _OWN_WORDS = "the words that its client knows, on which all of the client's texts decide"
 
 
@@ -56,7 +57,9 @@ def entries(experiment: "Experiment", rounds: int) -> Iterator[Entry]:
         return
     count, epochs = _batches(experiment, rounds), experiment.training.local_epochs
     beside = f", {_OWN_WORDS}" if experiment.own_vocabularies else ""
-    assumptions = "; ".join([_ASSUMED, drawn(experiment), ROUNDS, FLOATS, outside(experiment) + beside])
+    part = experiment.corpus.part
+    said = [_ASSUMED, *([f"a text is {part}{_SEVERAL}"] if part else []), drawn(experiment), ROUNDS, FLOATS]
+    assumptions = "; ".join([*said, outside(experiment) + beside])
     about = f"in {count} batches with the text: {count // epochs} rounds of {epochs} epochs, in any order"
     multiplier = example_multiplier(experiment)
     yield gaussian_entry(EXAMPLES, "text", multiplier, 1.0, count, asked.delta, assumptions, about)

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fedtext.accounting import composition
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import FEW
-from fedtext.ledger.central import noise_multiplier, round_multiplier, strategy
+from fedtext.ledger.central import composed, noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
 from fedtext.methods.asp_mtl import ASPMTL
@@ -50,6 +51,8 @@ VERSIONS = {
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
     "tied": 1,  # networks of plug-ins with a parameter in several places: it is the same in all of them
+    # Noise of the server for a target epsilon that is found by privacy losses where the other bounds are above 100.
+    "losses": 1,
     "cohorts": 1,  # noise of the server on Poisson samples: they are drawn from the run's key, and not from the seed
 }
 
@@ -223,6 +226,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "filled": rounded,
         "halves": rounded and adapter is not None,
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
+        "losses": amplified and _beyond_others(experiment),
         "cohorts": amplified and not secret and not is_distributed(experiment),
         "fixed": experiment.method.has_hooks() and adapter is not None,
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
@@ -246,6 +250,15 @@ def _tied(experiment: Experiment, clients: int) -> bool:
     except Exception:  # any of a plug-in's code, which may be for another number of classes
         return True
     return bool(places_of(network).tied)
+
+
+def _beyond_others(experiment: Experiment) -> bool:
+    """Return whether Poisson samples have less noise for a target epsilon than by bounds of other kinds alone."""
+    noise = experiment.server.noise
+    if noise is None or noise.target_epsilon is None or is_distributed(experiment) or not composition.available():
+        return False
+    fraction, count = composed(experiment, experiment.training.rounds)
+    return composition.beyond_others(noise_multiplier(experiment), fraction, count, noise.delta)
 
 
 def _digest(parts: Any) -> str:

@@ -127,7 +127,7 @@ def test_figures_above_a_hundred_are_left_to_renyi_divergence(monkeypatch: pytes
 
     monkeypatch.setattr(composition, "_losses", lambda multiplier, fraction: Losses())
     found = {}
-    for count in (20, 40):
+    for count in (20, 65):
         event = dp.PoissonSampledDpEvent(0.5, dp.GaussianDpEvent(0.5))
         accountant = dp.rdp.RdpAccountant([2], dp.NeighboringRelation.ADD_OR_REMOVE_ONE)  # above 100 the best order
         renyi = accountant.compose(event, count).get_epsilon(1e-5)
@@ -164,3 +164,39 @@ def test_runs_on_samples_are_composed_by_privacy_loss_distributions_where_they_a
         renyi.compose(dp.PoissonSampledDpEvent(fraction, dp.GaussianDpEvent(multiplier)), count)
     renyi.compose(dp.GaussianDpEvent(8.0), 10)
     assert both < different < 0.95 * renyi.get_epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "fraction", "count", "expected"), [(0.3162, 0.01, 1000, 59.17029), (0.25, 0.05, 20, 50.41001)]
+)
+def test_little_noise_on_small_samples_is_not_left_to_the_other_bounds(
+    multiplier: float, fraction: float, count: int, expected: float
+) -> None:
+    """59.07 to 59.27 by prv_accountant; Renyi divergences of orders from 2 on give 1,175 and 210."""
+    pytest.importorskip("dp_accounting")
+    assert composition.sampled_gaussian(multiplier, fraction, count, 1e-5) == pytest.approx(expected, abs=1e-4)
+    assert composition.several(((multiplier, fraction, count),), 1e-5) == pytest.approx(expected, abs=1e-4)
+    assert composition._without_losses(multiplier, fraction, count, 1e-5) > 100
+    assert composition.beyond_others(multiplier, fraction, count, 1e-5)
+    assert not composition.beyond_others(1.0, 0.2, 25, 1e-5), "the others are no larger than 100"
+    assert not composition.beyond_others(0.05, 0.1, 50, 1e-5), "and so is it"
+
+
+@pytest.mark.parametrize("order", [1.05, 1.5, 2.0])
+def test_divergences_near_one_are_integrals(order: float) -> None:
+    """Of order 2 it is log(1 + q^2 (e^(1 / z^2) - 1)) (Mironov, Talwar and Zhang 2019)."""
+    for z, q in ((0.3, 0.01), (1.0, 0.1), (5.0, 0.5)):
+        found = composition._divergence(z, q, order)
+        at_two = math.log1p(q**2 * math.expm1(z**-2))
+        assert 0 < found <= at_two * (1 + 1e-6), "they grow with their order"
+        assert order < 2 or found == pytest.approx(at_two, rel=1e-6)
+    assert composition._divergence(2.0, 1.0, order) == order / 8
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(5.0, 2), (16.0, 1), (8.0, 200), (16.0, 1000)])
+def test_optimal_composition_is_rounded_up(epsilon: float, count: int) -> None:
+    """At delta = 1e-12 the next smaller float would be too small. All answers are true in what is above."""
+    best = composition.optimal.__wrapped__(epsilon, count, 1e-12)
+    assert epsilon * (count - 2) < best <= epsilon * count
+    above, all_true = epsilon * count - best, math.exp(-count * math.log1p(math.exp(-epsilon)))
+    assert -math.expm1(-above) * all_true <= 1e-12

@@ -8,6 +8,7 @@ from scipy import stats
 
 from fedtext.accounting import composition
 from fedtext.accounting.heavy_hitters import sum_sigma, sum_threshold, triehh_sample, triehh_threshold
+from fedtext.errors import UserError
 from tests.loops import nonempty
 
 
@@ -72,3 +73,9 @@ def test_words_of_one_client_are_released_with_half_of_delta_at_most(words: int)
         -math.expm1(count * math.log(stats.norm.cdf((least - count**-0.5) / sigma))) for count in range(1, words + 1)
     ]
     assert max(any_of) == pytest.approx(delta / 2, rel=1e-6)
+
+
+def test_noise_that_cannot_be_computed_is_that_of_the_vocabulary() -> None:
+    pytest.importorskip("dp_accounting")
+    with pytest.raises(UserError, match=r"^corpus\.vocabulary\.private\.epsilon: no noise gives"):
+        sum_sigma(1e-12, 1e-12)

@@ -31,3 +31,21 @@ def test_texts_decide_on_the_words_that_their_client_knows() -> None:
             entry.assumptions.endswith(", the words that its client knows, on which all of the client's texts decide")
             == own
         )
+
+
+def test_what_a_text_is_is_said_where_it_is_a_part_of_what_people_wrote() -> None:
+    training = tiny.TRAINING | {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}}
+    language = {"model": {"name": "gru_lm", "embedding": {"dim": 4}, "hidden": 4}, "evaluation": {"personalize": None}}
+    said = {}
+    for sentences in nonempty(("stops", "lines")):
+        corpus = {"name": "ptb", "sentences": sentences}
+        (entry,) = [
+            e
+            for e in ledger(tiny.experiment(training=training, corpus=corpus, **language), 9, 10, 25)
+            if e.unit == "text"
+        ]
+        said[sentences] = entry.assumptions
+    assert "a text is a sentence (corpus.sentences: stops), of which a line" in said["stops"]
+    assert "a text is a line (corpus.sentences: lines): what consists of several texts has a weaker" in said["lines"]
+    (entry,) = [e for e in ledger(tiny.experiment(training=training), 9, 10, 25) if e.unit == "text"]
+    assert "a text is" not in entry.assumptions

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedtext.config.experiment import Experiment
 from fedtext.parameters import initial
 from fedtext.seeding import generator
+from fedtext.state import fingerprint as fingerprints
 from fedtext.state.fingerprint import fingerprint, released
 from fedtext.state.noise_key import FILE, NoiseKey, noise_key
 from tests import tiny
@@ -278,3 +279,17 @@ def test_names_of_runs_are_those_of_before_and_another_aggregation_changes_them(
     assert len({released(one, "content", 4) for one in (plain, *others)}) == 4
     written = tiny.configured(**noisy, server={"aggregation": "auto"})
     assert released(written, "content", 4) == released(plain, "content", 4)
+
+
+def test_a_target_that_asks_for_less_noise_than_before_makes_another_run() -> None:
+    """Where the bounds that were computed before exceed 100 next to the noise that is found now."""
+    pytest.importorskip("dp_accounting")
+    sampled: dict[str, Any] = {"participation": {"fraction": 0.05, "sampling": "poisson"}} | SECRET
+    sampled["training"] = tiny.TRAINING | {"rounds": 20}
+    for target, multiplier, changed in nonempty(((50.0, 0.2513, True), (2.0, 1.0, False))):
+        noise = {"noise": {"target_epsilon": target}}
+        made = central(1.0, **sampled, server={"weights": "uniform"} | noise)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(fingerprints, "noise_multiplier", lambda _, found=multiplier: found)
+            assert fingerprints._ways(made, 1, 4)["losses"] == changed
+            assert not fingerprints._ways(central(multiplier, **sampled), 1, 4)["losses"], "it is given"
