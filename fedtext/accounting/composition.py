@@ -124,7 +124,11 @@ def sampled_gaussian(multiplier: float, fraction: float, count: int, delta: floa
 
 @lru_cache(maxsize=256)
 def beyond_others(multiplier: float, fraction: float, count: int, delta: float) -> bool:
-    """Return whether ``sampled_gaussian`` uses privacy losses although the other bounds exceed 100."""
+    """Return whether ``sampled_gaussian`` uses privacy losses although the other bounds exceed 100.
+
+    Args:
+        multiplier, fraction, count, delta: As in ``sampled_gaussian``.
+    """
     arguments = multiplier, fraction, count, delta
     return fraction < 1 and _without_losses(*arguments) > _LARGE and _within_reach((arguments[:3],), delta)
 

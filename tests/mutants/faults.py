@@ -59,8 +59,14 @@ FAULTS = (
     Fault(
         "the same Poisson sample every round",
         "server/sampling",
-        'f"cohort{again}", round_).random',
-        'f"cohort{again}", 0).random',
+        'drawn = f"cohort{again}", round_',
+        'drawn = f"cohort{again}", 0',
+    ),
+    Fault(
+        "the same Poisson samples in all trials with noise",
+        "server/sampling",
+        "noise.generator(*drawn) if",
+        "noise.paired(seed, *drawn) if",
     ),
     Fault("the same absentees every round", "server/sampling", 'dropout{again}", round_, i)', 'dropout{again}", 0, i)'),
     Fault("all clients absent together", "server/sampling", 'dropout{again}", round_, i)', 'dropout{again}", round_)'),

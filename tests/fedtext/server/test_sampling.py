@@ -1,5 +1,6 @@
 """Which clients take part in a round: how many, that rounds differ, and that nobody is preferred."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -106,9 +107,8 @@ def test_trials_with_noise_of_the_server_draw_samples_that_are_independent(noise
         key = noise_key(made, "content", clients)
         samples = [sampled(made, range(clients), round_, key) for round_ in range(1, rounds + 1)]
         drawn.append(np.array([np.isin(np.arange(clients), sample) for sample in samples]))
-    for place, one in enumerate(nonempty(drawn)):
-        for other in drawn[:place]:
-            assert abs((one == other).mean() - 0.5) < 4.5 * 0.5 / math.sqrt(one.size)
+    for one, other in nonempty(itertools.combinations(drawn, 2)):
+        assert abs((one == other).mean() - 0.5) < 4.5 * 0.5 / math.sqrt(one.size)
 
 
 def test_trials_without_noise_of_the_server_have_the_same_samples() -> None:

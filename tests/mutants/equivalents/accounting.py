@@ -37,8 +37,14 @@ EQUIVALENTS = (
     ),
     (
         "accounting/composition",
-        "if best > _LARGE:",
-        "if (best >= _LARGE):",
+        "if best > _LARGE and not _within_reach(((multiplier, fraction, count),), delta):",
+        "if (best >= _LARGE) and not _within_reach(((multiplier, fraction, count),), delta):",
+        "a bound equals 100 to the last bit by chance alone",
+    ),
+    (
+        "accounting/composition",
+        "if best > _LARGE and not _within_reach(mechanisms, delta):",
+        "if (best >= _LARGE) and not _within_reach(mechanisms, delta):",
         "a bound equals 100 to the last bit by chance alone",
     ),
     (
@@ -145,8 +151,8 @@ EQUIVALENTS = (
     ),
     (
         "accounting/composition",
-        "return max(0.0, float(loss_X[low]) + math.log(max(mass - budget, 5e-324) / other))",
-        "return max(0.0, float(loss_X[low]) + math.log(max(mass - budget, 1e-323) / other))",
+        "least = max(mass * (1 + _ROUNDED) - budget, 5e-324)",
+        "least = max(mass * (1 + _ROUNDED) - budget, 1e-323)",
         "it only keeps the logarithm from failing, where epsilon' is 0",
     ),
     (

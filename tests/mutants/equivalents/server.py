@@ -85,8 +85,8 @@ EQUIVALENTS = (
     ),
     (
         "server/sampling",
-        'ids_K = ids_K[noise.paired(seed, f"cohort{again}", round_).random(len(ids_K)) < config.fraction]',
-        "ids_K = ids_K[(noise.paired(seed, f'cohort{again}', round_).random(len(ids_K)) <= config.fraction)]",
+        "ids_K = ids_K[rng.random(len(ids_K)) < config.fraction]",
+        "ids_K = ids_K[(rng.random(len(ids_K)) <= config.fraction)]",
         _DRAW,
     ),
     (
