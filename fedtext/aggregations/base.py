@@ -71,6 +71,11 @@ class SumAggregation(Aggregation):
         """Return the factor of an update. Its weight in the denominator does not change."""
         return 1.0
 
+    @classmethod
+    def scales(cls) -> bool:
+        """Whether ``factor`` may be another one than 1: a subclass overrides it."""
+        return cls.factor is not SumAggregation.factor
+
     @property
     def largest(self) -> float:
         """A bound on the absolute value of each coordinate of a scaled update."""

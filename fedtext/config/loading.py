@@ -259,12 +259,22 @@ def lacking(cls: type) -> str:
     """Return what a class lacks that Python does not require."""
     if issubclass(cls, ModelConfig) and not issubclass(cls, ClassifierConfig | LanguageConfig):
         return "ClassifierConfig or LanguageConfig as a base"
-    scales = issubclass(cls, SumAggregation) and cls.factor is not SumAggregation.factor
+    scales = issubclass(cls, SumAggregation) and cls.scales()
     if (scales or issubclass(cls, IndividualAggregation)) and not hasattr(cls, "secure"):
         return "secure"
+    if issubclass(cls, Mechanism) and (claims := inherited_claims(cls)):
+        return f"{' and '.join(claims)} of its own beside what it overrides"
     if issubclass(cls, Attack) and not issubclass(cls, Collusion):
         return "texts or send" if (cls.texts, cls.send) == (Attack.texts, Attack.send) else ""
     return ""
+
+
+def inherited_claims(cls: type[Mechanism]) -> list[str]:
+    """Return the hooks that state a bound or a guarantee of what a subclass has replaced, as ``apply``."""
+    output, claims = ("apply", "behind", "restore"), ("bound", "guarantee", "shuffled")
+    owners = {name: next((c for c in cls.__mro__ if name in vars(c)), Mechanism) for name in (*output, *claims)}
+    made = [name for name in claims if owners[name] is not Mechanism]
+    return [claim for claim in made if not all(issubclass(owners[claim], owners[name]) for name in output)]
 
 
 def line_of(error: Exception) -> str:

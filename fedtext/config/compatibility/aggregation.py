@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.aggregations import Aggregation
+from fedtext.aggregations.mean import Mean
 from fedtext.config.server import MethodsOwn, ServerSGD
 from fedtext.methods.base import Method
 
@@ -61,6 +63,11 @@ def silent(e: "Settings") -> str:
     if e.method.pooled:
         return "has all data in one place"
     return "" if e.method.shares else "sends no updates"
+
+
+def is_mean(aggregation: Aggregation) -> bool:
+    """Whether updates are added up as they are: a subclass of ``Mean`` may scale each, or read them one by one."""
+    return isinstance(aggregation, Mean) and aggregation.sums and not aggregation.scales()
 
 
 def told(e: "Settings") -> str:

@@ -141,7 +141,7 @@ def mean_of_updates(e: "Settings") -> Iterator[str]:
             f"{e.method.name} needs the mean over all participants: use unchanged"
         )
     aggregation = e.aggregation
-    if isinstance(aggregation, SumAggregation) and type(aggregation).factor is not SumAggregation.factor:
+    if isinstance(aggregation, SumAggregation) and aggregation.scales():
         yield (
             f"server.aggregation: {aggregation.name} scales updates on the server, and clients of method "
             f"{e.method.name}, whose states follow what they sent, cannot know by how much: use mean, and clip in "

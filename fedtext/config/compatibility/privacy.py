@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.adversaries import Collusion
-from fedtext.aggregations.mean import Mean
-from fedtext.config.compatibility.aggregation import told
+from fedtext.aggregations import SumAggregation
+from fedtext.config.compatibility.aggregation import is_mean, told
 from fedtext.config.noise import BandedNoise, Correlated, Distributed
 from fedtext.layout import TABLE
 from fedtext.mechanisms.base import Mechanism, sensitivity
@@ -37,7 +37,12 @@ def server_noise(e: "Settings") -> Iterator[str]:
         yield (
             f"server.noise: method {method.name} has all data in one place, where no noise protects them: leave it out"
         )
-    if not isinstance(e.aggregation, Mean):
+    if isinstance(e.aggregation, SumAggregation) and e.aggregation.scales():
+        yield (
+            f"server.noise: it is measured by the norm that clip leaves an update, and {told(e)} scales each at the "
+            "server: leave out one of them"
+        )
+    elif not is_mean(e.aggregation):
         yield (f"server.noise: it is added to a sum of updates, and {told(e)} does not use one: leave out one of them")
     if sensitivity(e.uplink) is None:
         yield "server.noise: a client's part of the sum is not bounded: set clip as the last mechanism of uplink"
@@ -199,7 +204,7 @@ def shuffled(e: "Settings") -> Iterator[str]:
         return
     if not e.uplink or type(e.uplink[-1]).shuffled is Mechanism.shuffled:
         yield "wire.shuffle: only bits gain by it: set randomized_response last in uplink, or leave shuffle out"
-    if not isinstance(e.aggregation, Mean) or e.server.weights != "uniform":
+    if not is_mean(e.aggregation) or e.server.weights != "uniform":
         yield (
             "wire.shuffle: the server does not know whose a bit is, and cannot weigh it: set server.weights: uniform, "
             "and an aggregation that is the mean"

@@ -25,7 +25,7 @@ def sums(e: "Settings") -> Iterator[str]:
             f"{_KEY}: the server sees no single update, and {told(e)} needs each ({aggregation.secure}): leave out "
             "one of them"
         )
-    elif type(aggregation).factor is not SumAggregation.factor:
+    elif aggregation.scales():
         yield (
             f"{_KEY}: the server sees no single update, and {told(e)} scales each ({aggregation.secure}): use clip in "
             "uplink, or leave out one of them"

@@ -27,6 +27,12 @@ PRIVACY: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (
         privacy.server_noise,
         "fedavg",
+        NOISE | {"server": NOISE["server"] | {"aggregation": {"norm_bounded": {"norm": 1.0}}}},
+        "it is measured by the norm that clip leaves an update, and aggregation norm_bounded scales each at the server",
+    ),
+    (
+        privacy.server_noise,
+        "fedavg",
         {"server": {"noise": {"multiplier": 1}}},
         "a client's part of the sum is not bounded",
     ),

@@ -40,6 +40,20 @@ class Scaled(SumAggregation):
     def factor(self, update):
         return 0.5
 """
+LOUDER = """
+from typing import Literal
+
+from fedtext.mechanisms.gaussian import Gaussian
+
+
+class Louder(Gaussian):
+    \"\"\"Ten times what was bounded.\"\"\"
+
+    name: Literal["louder"] = "louder"
+
+    def apply(self, *received):
+        return {name: 10 * tensor for name, tensor in super().apply(*received).items()}
+"""
 SILENT = """
 from typing import Literal
 
@@ -128,6 +142,14 @@ FAULTS = {
     "no sentence on sums": (MIDDLE, "mine.py: Middle lacks secure, which an aggregation has"),
     "no sentence on scaled sums": (SCALED, "mine.py: Scaled lacks secure, which an aggregation has"),
     "an attack without a hook": (SILENT, "mine.py: Silent lacks texts or send, which an attack has"),
+    "a guarantee of another output": (
+        LOUDER,
+        "mine.py: Louder lacks bound and guarantee of its own beside what it overrides, which a mechanism has",
+    ),
+    "a bound of another update": (
+        LOUDER.replace("Gaussian", "Clip").replace("gaussian", "clip").replace("def apply", "def restore"),
+        "mine.py: Louder lacks bound of its own beside what it overrides, which a mechanism has",
+    ),
     "a model of neither kind": (NETWORK, "mine.py: Network lacks ClassifierConfig or LanguageConfig as a base"),
     "a key without a type": (
         MINE.replace('Literal["mine"] = "mine"\n', 'Literal["mine"] = "mine"\n    lamda: "Nope" = 3\n'),

@@ -2,11 +2,13 @@
 
 import itertools
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
+from fedtext.aggregations.mean import Mean
+from fedtext.config.compatibility import privacy
 from fedtext.config.files import validate
 from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout
@@ -16,7 +18,7 @@ from fedtext.methods import METHODS, FedAvg
 from fedtext.server.noise import add_noise, deviation
 from fedtext.state.noise_key import noise_key
 from tests import tiny
-from tests.fedtext.server.test_optimizers import Mean
+from tests.fedtext.server.test_optimizers import Mean as EachUpdate
 from tests.loops import nonempty
 from tune_spaces.cases import cases
 
@@ -25,6 +27,16 @@ CENTRAL: dict[str, Any] = {
     "server": {"weights": "uniform", "noise": {"multiplier": 1.5}},
     "participation": {"fraction": 0.5, "sampling": "poisson"},
 }
+
+
+class Tenfold(Mean):
+    """A mean that multiplies what clip has bounded."""
+
+    name: Literal["tenfold"] = "tenfold"  # type: ignore[assignment]
+    secure = "the sum would do if clients scaled their updates"
+
+    def factor(self, update: Update) -> float:
+        return 10.0
 
 
 def central(method: Any = "fedavg", **changes: Any) -> Any:
@@ -148,8 +160,17 @@ def test_an_embedding_that_noise_would_move_is_not_called_frozen() -> None:
 def test_noise_is_refused_where_updates_are_not_summed_and_taken_where_they_are() -> None:
     experiment = central()
     with pytest.raises(ValueError, match="method fedavg does not use one: leave out one of them"):
-        type(experiment)._consistent(experiment.model_copy(update={"method": Mean()}))
+        type(experiment)._consistent(experiment.model_copy(update={"method": EachUpdate()}))
     type(experiment)._consistent(experiment.model_copy(update={"method": FedAvg()}))
+    scaled = experiment.server.model_copy(update={"aggregation": Tenfold()})
+    with pytest.raises(ValueError, match="aggregation tenfold scales each at the server: leave out one of them"):
+        type(experiment)._consistent(experiment.model_copy(update={"server": scaled}))
+    bits = tiny.experiment(
+        uplink=["quantize", "randomized_response"], wire={"shuffle": True}, server={"weights": "uniform"}
+    )
+    assert list(privacy.shuffled(bits)) == []
+    tenfold = bits.model_copy(update={"server": bits.server.model_copy(update={"aggregation": Tenfold()})})
+    assert "set server.weights: uniform, and an aggregation that is the mean" in next(privacy.shuffled(tenfold))
     everybody = central(participation={"fraction": 1.0}, server=CENTRAL["server"])
     assert not everybody.own_rows
 
