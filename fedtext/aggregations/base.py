@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.messages import Update
+from fedtext.metrics import reported
 from fedtext.schema import Strict
 
 State = Mapping[str, NDArray[np.float32]]  # the shared parameters by name
@@ -134,7 +135,4 @@ def problem_of(returned: object, shapes: Mapping[str, tuple[int, ...]]) -> str:
         if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.shape != tuple(shape):
             form = f"{found.dtype} of {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
             return f"{name} as {form}, and not as float32 of {tuple(shape)}"
-    for name, value in metrics.items():
-        if not isinstance(value, int | float | np.number):
-            return f"metric {name} as {type(value).__name__}, and not as a number"
-    return ""
+    return reported.problem_of(metrics)

@@ -1,9 +1,11 @@
 """Runs the audits of the clients that are hosted in one place."""
 
 import logging
-import numbers
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +20,15 @@ from fedtext.errors import UserError, writing
 from fedtext.evaluation import Evaluated
 from fedtext.layout import Layout
 from fedtext.ledger.examples import example_multiplier
+from fedtext.metrics import reported
 from fedtext.records import RoundRecord
 from fedtext.wire.decoder import Decoder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+# The names of an audit's files. Other endings are those of the run's own: its experiment, its records, its ledger.
+_FILE = re.compile(r"\w[^/\\\0]{0,99}\.(md|txt|csv|tsv|html|svg)")
 
 
 class AuditRunner:
@@ -107,9 +113,24 @@ class AuditRunner:
             if observed.of_model and not first:
                 continue
             one = observed.evaluate(self.layout.views(flat))
-            _check(observed, "metrics", one.metrics, numbers.Real)
-            found.add(one)
+            self._check_metrics(observed, one, found)
+            found.add(replace(one, metrics=reported.as_floats(one.metrics)))
         return found
+
+    def _check_metrics(self, observed: Observation, one: Evaluated, found: Evaluated) -> None:
+        """Check the metrics of an observation, which may be a plug-in's.
+
+        Raises:
+            ValueError: They are no numbers by name, no audit declares one, or one would replace another.
+        """
+        problem = _form_problem(one.metrics, Real) or reported.problem_of(one.metrics)
+        for name in () if problem else (*one.metrics, *one.pooled):
+            if reported.is_taken(name) or name in found.metrics or name in found.pooled:
+                problem = f"metric {name}, which fedtext or another audit has: choose another name"
+            elif name in one.metrics and not any(audit.declares(name) for audit in self.experiment.audits):
+                problem = f"metric {name}, which its audit does not declare: add it to metrics of the class"
+        if problem:
+            raise ValueError(f"{type(observed).__name__}: metrics returned {problem}")
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
         """Return the audits' files about a client's last local update: texts by file name."""
@@ -117,20 +138,32 @@ class AuditRunner:
         texts: dict[str, str] = {}
         for observed in observations:
             files = observed.report(shared, self.words)
-            _check(observed, "report", files, str)
+            _check_files(observed, files, texts)
             texts |= files
         return texts
 
 
-def _check(observed: Observation, hook: str, returned: object, kind: type) -> None:
-    """Check what an observation returned, which may be a plug-in's.
+def _form_problem(returned: object, kind: type) -> str:
+    """Return why something is no mapping of names to values of this kind; empty if it is one."""
+    if isinstance(returned, Mapping) and all(isinstance(value, kind) for value in returned.values()):
+        return ""
+    return f"{repr(returned)[:60]}, and not {kind.__name__} by name"
+
+
+def _check_files(observed: Observation, files: Mapping[str, str], texts: Mapping[str, str]) -> None:
+    """Check the files of an observation, which may be a plug-in's, beside those of others.
 
     Raises:
-        ValueError: It is no mapping of names to values of this kind.
+        UserError: They are no texts by name, or one could replace a file of another audit or of the run.
     """
-    if not isinstance(returned, Mapping) or not all(isinstance(value, kind) for value in returned.values()):
-        what = f"{hook} returned {repr(returned)[:60]}, and not {kind.__name__} by name"
-        raise ValueError(f"{type(observed).__name__}: {what}")
+    problem = _form_problem(files, str)
+    for name in () if problem else files:
+        if not isinstance(name, str) or not _FILE.fullmatch(name):
+            problem = f"a file {name!r}: take a name without a folder that ends in .md, .txt, .csv, .tsv, .html or .svg"
+        elif name in texts:
+            problem = f"a file {name!r}, which another audit writes too: choose another name"
+    if problem:
+        raise UserError(f"{type(observed).__name__}: report returned {problem}")
 
 
 def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
@@ -170,4 +203,4 @@ def write_files(record: RoundRecord, folder: Path) -> None:
     for name, text in record.files.items():
         with writing(folder / name):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
+            (folder / name).write_text(text, encoding="utf-8", errors="replace")

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedtext.errors import UserError
 from fedtext.evaluation.classes import accuracy
 from fedtext.evaluation.pooled import Pooled
 from fedtext.evaluation.words import Predicted, added, named, predict
 from fedtext.methods.base import Inference, Method, Model
+from fedtext.metrics import reported
 from fedtext.models.language import LanguageModel
 from fedtext.training.batches import Assembler, Texts
 
@@ -90,11 +92,20 @@ def unchanged(evaluated: Evaluated) -> Evaluated:
 
 
 def pooled(evaluations: Sequence[Evaluated]) -> dict[str, float]:
-    """Compute metrics over all clients' texts: areas under the ROC curve, perplexities, those of audits."""
+    """Compute metrics over all clients' texts: areas under the ROC curve, perplexities, those of audits.
+
+    Raises:
+        UserError: Those of an audit are none, or would replace others.
+    """
     found: dict[str, float] = {}
     for name in dict.fromkeys(name for evaluated in evaluations for name in evaluated.pooled):
         parts = [evaluated.pooled[name] for evaluated in evaluations if name in evaluated.pooled]
-        found |= type(parts[0]).over_clients(parts, name)
+        over = type(parts[0]).over_clients(parts, name)
+        if not reported.is_taken(name):  # of an audit
+            if problem := reported.problem_of(over):
+                raise UserError(f"audits: {type(parts[0]).__name__}: over_clients returned {problem}")
+            over = reported.as_floats(over)
+        found |= over
     return found | _spread(evaluations)
 
 

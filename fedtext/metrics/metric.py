@@ -26,6 +26,7 @@ class Metric:
         when: When it is computed.
         validation: Whether ``<name>_val`` is also computed, on validation texts.
         columns: Whether both, only the metric of test texts, or none has a column in the final table of a sweep.
+        by_parts: Whether an audit, a mechanism or an aggregation reports it, so that a plug-in's may.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Metric:
     when: When = EVALUATED
     validation: bool = False
     columns: Literal["all", "test", "none"] = "none"
+    by_parts: bool = False
 
     @property
     def split(self) -> Literal["test", "train", "none"]:

@@ -4,7 +4,7 @@ from functools import partial
 
 from fedtext.metrics.metric import ATTACKED, LATE, Metric
 
-_leak = partial(Metric, kind="attack", better="smaller")
+_leak = partial(Metric, kind="attack", better="smaller", by_parts=True)
 _privacy = partial(Metric, kind="privacy", better="smaller")
 
 

@@ -13,6 +13,7 @@ _nats = partial(_score, unit="nats", better="smaller", columns="none")
 _loss = partial(Metric, kind="training", unit="nats", better="smaller", when="every round")
 _traffic = partial(Metric, kind="traffic", unit="bytes", better="smaller", when="every round")
 _server = partial(Metric, kind="server", unit="number", better="neither", when="every round")
+_combined = partial(_server, by_parts=True)  # of an aggregation, or of a mechanism
 _cost = partial(Metric, kind="cost", unit="seconds", better="smaller", when="every round")
 _sweep = partial(Metric, kind="sweep", unit="number", better="neither", when="end of the sweep")
 
@@ -212,7 +213,7 @@ METRICS: list[Metric] = [
         "Only if there was more than one.",
         better="smaller",
     ),
-    _server(
+    _combined(
         "attention_clients/<tensor>",
         "effective number of clients in a tensor's weighted sum, 1 / sum_k alpha_k^2 (attention, fedatt)",
     ),
@@ -222,16 +223,16 @@ METRICS: list[Metric] = [
         "noised share of the updates within the norm, by which the next round's norm is computed (clip.adaptive)",
         unit="fraction",
     ),
-    _server("norm_scaled", "share of updates that were scaled down to the norm (norm_bounded)", unit="fraction"),
-    _server("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
-    _server("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),
-    _server("krum_client", "client, counted from 0, whose update has the smallest score (krum)"),
-    _server(
+    _combined("norm_scaled", "share of updates that were scaled down to the norm (norm_bounded)", unit="fraction"),
+    _combined("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
+    _combined("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),
+    _combined("krum_client", "client, counted from 0, whose update has the smallest score (krum)"),
+    _combined(
         "lora_error",
         "distance of the mean product of the clients' factors from the product of the new ones, relative to it (lora)",
     ),
-    _server("krum_kept", "number of updates in the mean (krum)"),
-    _server(
+    _combined("krum_kept", "number of updates in the mean (krum)"),
+    _combined(
         "energy_kept", "share of the embedding's variance that is sent (project)", unit="fraction", better="larger"
     ),
     _cost("train_seconds", "wall time of a round's training and aggregation"),

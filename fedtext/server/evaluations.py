@@ -1,11 +1,11 @@
 """The clients' evaluations in the record of a round."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedtext.config.experiment import Experiment
-from fedtext.errors import ClientError
+from fedtext.errors import ClientError, UserError
 from fedtext.evaluation import Evaluated, curves, pooled
 from fedtext.metrics import of_evaluated_rounds
 from fedtext.records import RoundRecord
@@ -77,7 +77,7 @@ def audit_files(
     experiment: Experiment,
     fleet: Fleet,
     handle: Any,
-    scores: Mapping[str, Mapping[str, float]],
+    record: RoundRecord,
     attacked: Sequence[int],
 ) -> dict[str, str]:
     """Return the files of audits for one client, the first for which they have metrics.
@@ -86,13 +86,20 @@ def audit_files(
         experiment: The experiment.
         fleet: The clients.
         handle: The parameters after the round.
-        scores: Each client's metrics, by its name.
+        record: The record of the round, with each client's metrics and the files that the run itself has.
         attacked: Ids of the clients that audits attack, in the order of ``ClientTable.audited``.
+
+    Raises:
+        UserError: A file of an audit would replace another one.
     """
     for client in attacked:
-        there = scores.get(fleet.clients.names[client], ())
-        if any(audit.declares(name) for audit in experiment.audits for name in there):
-            return fleet.report(handle, client)
+        there = record.clients.get(fleet.clients.names[client], ())
+        if not any(audit.declares(name) for audit in experiment.audits for name in there):
+            continue
+        files = fleet.report(handle, client)
+        if twice := next((name for name in files if name in record.files), ""):
+            raise UserError(f"audits: a report has the file {twice}, which the run writes itself: choose another name")
+        return files
     return {}
 
 

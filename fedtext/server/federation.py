@@ -29,7 +29,7 @@ from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.selection import best_round, reached
 from fedtext.server.server_step import ServerStep
 from fedtext.server.terms import check_terms
-from fedtext.server.traffic import Traffic, in_order, round_metrics
+from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.failures import Failures
@@ -134,7 +134,7 @@ class Federation(Generic[FleetT]):
             each = [self.fleet.clients[client] for attempt in attempts for client in attempt.received]
             down = self.downlink.size(each, round_)
             metrics = round_metrics(attempts, down, self.experiment.method.pooled, self.history, self.adversaries)
-            metrics |= dict(aggregated) | spent(self.ledger(round_))
+            metrics |= beside(metrics, aggregated) | spent(self.ledger(round_))
             if self.buffer:
                 metrics |= self.buffer.metrics(round_)
             metrics["train_seconds"] = seconds
@@ -151,10 +151,10 @@ class Federation(Generic[FleetT]):
             if budget != told:
                 record.files[FILE] = told = budget
             if last:
-                record.files |= audit_files(self.experiment, self.fleet, handle, record.clients, attacked)
                 warn_unmeasured(self.experiment, self.history)
                 if self.continuations:
                     record.files |= self.continuations.files(self.layout.views(self.final))
+                record.files |= audit_files(self.experiment, self.fleet, handle, record, attacked)
             if self.checkpoints:
                 self.checkpoints.changed(client for attempt in attempts for client in attempt.cohort)
                 if last or round_ % self.experiment.checkpoint.every == 0:

@@ -13,6 +13,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.layout import Layout
 from fedtext.messages import Update
+from fedtext.metrics import reported
 from fedtext.server.aggregation import Summation, weighed
 from fedtext.server.fleet import Fleet
 from fedtext.server.method_state import MethodState
@@ -83,7 +84,10 @@ class ServerStep:
             return flat_N, {}
         if expected:
             self.noise.add(mean, round_)
-        metrics = {**total.metrics(), **self.noise.metrics, **secure}
+        found = total.metrics()
+        if problem := reported.problem_of(found):
+            raise UserError(f"aggregation {self.experiment.aggregation.name}: metrics returned {problem}")
+        metrics = {**reported.as_floats(found), **self.noise.metrics, **secure}
         return self._moved(flat_N, mean, expected or total.weight), metrics
 
     def _individually(
@@ -98,7 +102,7 @@ class ServerStep:
         returned = aggregation.aggregate(self.layout.views(flat_N), given, self.summation.weight)
         if problem := problem_of(returned, self.layout.shapes):
             raise UserError(f"aggregation {aggregation.name}: aggregate returned {problem}")
-        aggregated, metrics = returned
+        aggregated, metrics = returned[0], reported.as_floats(returned[1])
         state_N = self.layout.pack(aggregated)
         for _ in given:  # the aggregation may not use all of them, but all have been sent
             pass

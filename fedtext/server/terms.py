@@ -5,6 +5,7 @@ from collections.abc import Collection
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.methods.terms import unknown_terms
+from fedtext.metrics import reported
 
 PREFIX = "loss_"  # of terms and of earlier phases among the metrics of a local update
 
@@ -21,8 +22,11 @@ def check_terms(experiment: Experiment, metrics: Collection[str], texts: int) ->
         texts: The largest number of train texts of a client behind them; 0 without any.
 
     Raises:
-        UserError: No local update had such a term.
+        UserError: No local update had such a term, or one has a name that results cannot have.
     """
+    for name in metrics:
+        if problem := reported.name_problem(name):
+            raise UserError(f"method: {experiment.method.name} logs {problem}")
     method, half = experiment.method, texts // 2
     if half < 2 or experiment.training.batch(half) < 2:
         return

@@ -1,10 +1,10 @@
 """Sums over a round's local updates: the metrics that clients report, and the bytes that are sent."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedtext.errors import ClientError
+from fedtext.errors import ClientError, UserError
 from fedtext.messages import Reply
 from fedtext.records import RoundRecord
 
@@ -114,6 +114,17 @@ def round_metrics(
     if len(attempts) > 1:
         metrics["round_attempts"] = len(attempts)
     return {name: float(value) for name, value in metrics.items()}
+
+
+def beside(metrics: Mapping[str, float], aggregated: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of an aggregation, which are to stand beside those of the local updates.
+
+    Raises:
+        UserError: A mechanism reports one of the same name.
+    """
+    if twice := next((name for name in aggregated if name in metrics), ""):
+        raise UserError(f"metric {twice}: server.aggregation and a mechanism of uplink both report it: rename one")
+    return dict(aggregated)
 
 
 def in_order(

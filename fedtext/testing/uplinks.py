@@ -16,6 +16,7 @@ from fedtext.layout import TABLE
 from fedtext.ledger import ledger
 from fedtext.mechanisms.base import Mechanism, Tensors, bounds, steps
 from fedtext.messages import Update
+from fedtext.metrics import reported
 from fedtext.parameters import check_own_rows, shared_numbers
 from fedtext.seeding import generator
 from fedtext.testing.parts import check_declared, no_global_draws
@@ -129,6 +130,8 @@ def check_wire_form(uplink: Sequence[Mechanism]) -> None:
     finite = all(np.isfinite(tensor).all() for tensor in restored.values())
     expect(finite, f"the update that the server restores from {name} is not finite")
     metrics = uplink[-1].metrics(in_front, received, sent)
+    problem = reported.problem_of(metrics)
+    expect(not problem, f"{name}: metrics returned {problem}")
     expect(all(map(math.isfinite, metrics.values())), f"metrics of {name} are not finite: {metrics}")
 
 

@@ -13,6 +13,7 @@ from fedtext.layout import TABLE, Layout, not_finite
 from fedtext.mechanisms.base import Tensors, steps
 from fedtext.messages import Update
 from fedtext.methods import layouts
+from fedtext.metrics import reported
 from fedtext.models.ranks import ALIKE, Ranks
 from fedtext.state.noise_key import NoiseKey
 
@@ -122,18 +123,27 @@ class Uplink:
             What is sent, and the mechanisms' metrics of this update.
 
         Raises:
-            ValueError: The output of the mechanisms is not finite.
+            ValueError: The output of the mechanisms is not finite, or their metrics are not as they have to be.
         """
         if rows is not None and self.steps:
             received = received | {TABLE: received[TABLE][rows]}
         said: dict[str, float] = {}
         for name, step in self.steps.items():
             sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, client))
-            said |= self.metrics[name](delta, received, sent)
+            self._add_metrics(name.partition("/")[2], self.metrics[name](delta, received, sent), said)
             delta = sent
         if self.steps and not_finite({name: tensor for name, tensor in delta.items() if tensor.dtype.kind == "f"}):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
         return Update(client, samples, delta, rows), said
+
+    def _add_metrics(self, mechanism: str, found: Mapping[str, float], said: dict[str, float]) -> None:
+        """Add the metrics of a mechanism. Raises ValueError if they are none, or replace others."""
+        problem = reported.problem_of(found)
+        if not problem and (twice := next((name for name in found if name in said), "")):
+            problem = f"metric {twice}, which another one of uplink reports: choose another name"
+        if problem:
+            raise ValueError(f"mechanism {mechanism}: metrics returned {problem}")
+        said |= reported.as_floats(found)
 
     def _held(self, data: ClientData) -> Any:
         """Return which of a client's rows of the table may be sent."""

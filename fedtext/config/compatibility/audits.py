@@ -12,6 +12,7 @@ from fedtext.audits.label_leakage import LabelLeakage
 from fedtext.audits.membership import Membership
 from fedtext.audits.span_inversion import SpanInversion
 from fedtext.methods.frozen import Frozen
+from fedtext.metrics.reported import is_taken
 from fedtext.models.inits import has_vectors
 from fedtext.models.transformer import TransformerClassifier
 
@@ -20,10 +21,16 @@ if TYPE_CHECKING:
 
 
 def names(e: "Settings") -> Iterator[str]:
-    """Check that no audit is listed twice, since metrics are named after their audit."""
+    """Check that no audit is listed twice, and that none has a metric of another one or of fedtext's own."""
     found = [audit.name for audit in e.audits]
     if len(set(found)) < len(found):
         yield "audits: one of them is listed twice, and their metrics would have the same names"
+    owners: dict[str, str] = {}
+    for audit in e.audits:
+        for name in audit.metrics:
+            if is_taken(name) or owners.setdefault(name, audit.name) != audit.name:
+                owner = owners.get(name, "fedtext")
+                yield f"audits: {audit.name} has the metric {name}, which {owner} has already: give it another name"
 
 
 def gradient_inversion(e: "Settings") -> Iterator[str]:

@@ -37,6 +37,43 @@ class Halved(Mechanism):
     def apply(self, delta, received, rng):
         return {name: tensor / 2 for name, tensor in delta.items()}
 """
+MIDDLE = """
+from typing import Literal
+
+from fedtext.aggregations import IndividualAggregation
+
+
+class Middle(IndividualAggregation):
+    \"\"\"The first one.\"\"\"
+
+    name: Literal["middle"] = "middle"
+
+    def aggregate(self, state, updates, weight):
+        return state, {}
+"""
+AUDIT = """
+from typing import Literal
+
+from fedtext.audits.base import Audit, Observation
+
+
+class Seen(Observation):
+    def metrics(self, shared):
+        return METRICS
+
+    def report(self, shared, words):
+        return REPORT
+
+
+class Looks(Audit):
+    \"\"\"It looks.\"\"\"
+
+    name: Literal["looks"] = "looks"
+    metrics = ("seen",)
+
+    def observe(self, local, words):
+        return Seen()
+"""
 CONTENT: dict[str, Any] = {
     "name": "plugged",
     "corpus": {"name": "demo", "max_length": 9},

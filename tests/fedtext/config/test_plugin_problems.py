@@ -10,22 +10,8 @@ import fedtext
 from fedtext.__main__ import main
 from fedtext.errors import ClientError, UserError
 from fedtext.methods import METHODS
-from tests.fedtext.config.plugged import CONTENT, HALVED, MINE, write
+from tests.fedtext.config.plugged import AUDIT, CONTENT, HALVED, MIDDLE, MINE, write
 
-MIDDLE = """
-from typing import Literal
-
-from fedtext.aggregations import IndividualAggregation
-
-
-class Middle(IndividualAggregation):
-    \"\"\"The first one.\"\"\"
-
-    name: Literal["middle"] = "middle"
-
-    def aggregate(self, state, updates, weight):
-        return state, {}
-"""
 SCALED = """
 from typing import Literal
 
@@ -67,29 +53,6 @@ class Silent(Attack):
 
     def sned(self, delta, draws):
         return delta
-"""
-AUDIT = """
-from typing import Literal
-
-from fedtext.audits.base import Audit, Observation
-
-
-class Seen(Observation):
-    def metrics(self, shared):
-        return METRICS
-
-    def report(self, shared, words):
-        return REPORT
-
-
-class Looks(Audit):
-    \"\"\"It looks.\"\"\"
-
-    name: Literal["looks"] = "looks"
-    metrics = ("seen",)
-
-    def observe(self, local, words):
-        return Seen()
 """
 CORPUS = """
 from typing import Literal

@@ -1,0 +1,86 @@
+"""Metrics and files that parts of a plug-in report stand beside those of fedtext and of each other."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import fedtext
+from fedtext.errors import ClientError, UserError
+from tests.fedtext.config.plugged import AUDIT, HALVED, MIDDLE, write
+
+
+@pytest.mark.parametrize(
+    ("metrics", "problem"),
+    [
+        ("{'Ag': 0.0}", "metric Ag, which fedtext computes itself: choose another name"),
+        ("{'loss_ce': 0.0}", "metric loss_ce, which fedtext computes itself: choose another name"),
+        ("{'other': 0.0}", "metric other, which its audit does not declare: add it to metrics of the class"),
+        ("{'seen: %': 0.0}", "metric 'seen: %', a name that MLflow does not accept: use letters, digits and _"),
+    ],
+)
+def test_metrics_of_an_audit_are_checked(metrics: str, problem: str, tmp_path: Path) -> None:
+    source = AUDIT.replace("METRICS", metrics).replace("REPORT", "{}")
+    with pytest.raises(ClientError, match=re.escape(f"Seen: metrics returned {problem}")):
+        fedtext.run(write(tmp_path, source, method="fedavg", audits=["looks"]))
+
+
+@pytest.mark.parametrize("name", ["../page.md", "ledger.json", ".page.md", ""])
+def test_files_of_an_audit_replace_none_of_the_run(name: str, tmp_path: Path) -> None:
+    source = AUDIT.replace("METRICS", "{'seen': 1.0}").replace("REPORT", f"{{{name!r}: 'a page'}}")
+    with pytest.raises(UserError, match=re.escape(f"Seen: report returned a file {name!r}: take a name without a")):
+        fedtext.run(write(tmp_path, source, method="fedavg", audits=["looks"]))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "other", "owner"), [('("seen", "Ag")', "Ag", "fedtext"), ('("rows_f1",)', "rows_f1", "embedding_rows")]
+)
+def test_a_metric_has_one_owner(metrics: str, other: str, owner: str, tmp_path: Path) -> None:
+    source = AUDIT.replace('("seen",)', metrics)
+    with pytest.raises(UserError, match=f"audits: looks has the metric {other}, which {owner} has already: give it"):
+        fedtext.load(write(tmp_path, source, method="fedavg", audits=["embedding_rows", "looks"]))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "problem"),
+    [
+        ("{'epsilon': 0.01}", "metric epsilon, which fedtext computes itself: choose another name"),
+        ("{'loss': 0.0}", "metric loss, which fedtext computes itself: choose another name"),
+        ("{'gpu_seconds': 0.0}", "metric gpu_seconds, which fedtext computes itself: choose another name"),
+        ("{'half': 'all'}", "metric half as str, and not as a number"),
+        ("None", "None, and not numbers by name"),
+    ],
+)
+def test_metrics_of_a_mechanism_are_checked(metrics: str, problem: str, tmp_path: Path) -> None:
+    source = HALVED + f"\n    def metrics(self, delta, received, sent):\n        return {metrics}\n"
+    with pytest.raises(ClientError, match=f"mechanism halved: metrics returned {problem}"):
+        fedtext.run(write(tmp_path, source, method="fedavg", uplink=["halved"]))
+
+
+@pytest.mark.parametrize("base", ["IndividualAggregation", "SumAggregation"])
+@pytest.mark.parametrize("name", ["bytes_up", "loss", "clients_trained", "Ag"])
+def test_metrics_of_an_aggregation_replace_no_others(base: str, name: str, tmp_path: Path) -> None:
+    hook = f"    def metrics(self, updates, scaled):\n        return {{'{name}': 0.0}}\n"
+    each = MIDDLE.replace("    def aggregate", '    secure = "it does not"\n\n    def aggregate')
+    each = each.replace("state, {}", f"state, {{'{name}': 0.0}}")
+    summed = MIDDLE.partition("    def aggregate")[0].replace("IndividualAggregation", base) + hook
+    source, called = (each, "aggregate") if base.startswith("I") else (summed, "metrics")
+    file = write(tmp_path, source, method="fedavg", server={"aggregation": "middle"})
+    with pytest.raises(UserError, match=f"aggregation middle: {called} returned metric {name}, which fedtext computes"):
+        fedtext.run(file)
+
+
+NUMPY = HALVED + "\n    def metrics(self, delta, received, sent):\n        return {'half': np.float32(0.5)}\n"
+
+
+def test_metrics_may_be_numbers_of_numpy(tmp_path: Path) -> None:
+    summed = MIDDLE.partition("    def aggregate")[0].replace("IndividualAggregation", "SumAggregation")
+    summed += "    def metrics(self, updates, scaled):\n        return {'updates': np.int64(updates)}\n"
+    audit = AUDIT.replace("METRICS", "{'seen': np.float32(0.25)}").replace("REPORT", "{'seen.md': '\\ud83d'}")
+    source = "import numpy as np\n" + NUMPY + summed + audit
+    parts = {"uplink": ["halved"], "server": {"aggregation": "middle"}, "audits": ["looks"]}
+    result = fedtext.run(write(tmp_path, source, method="fedavg", **parts), out=tmp_path / "run")
+    assert [result.metrics[name] for name in ("half", "updates", "seen")] == [0.5, 8, 0.25]
+    assert json.loads((tmp_path / "run/rows.json").read_text())[0]["metrics"]["seen"] == 0.25
+    assert (tmp_path / "run/seen.md").read_text() == "?"
