@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -13,12 +14,12 @@ from fedtext.methods.fedavg import FedAvg
 class NearHead(FedAvg):
     """FedAvg whose local updates are drawn back to the received output layer."""
 
-    name: Literal["near_head"] = "near_head"
+    name: Literal["near_head"] = "near_head"  # type: ignore[assignment]
     mu: float = Field(0.1, ge=0, description="weight of the squared distance")
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         head = [name for name in model.parameters if name.startswith("head.")]
-        distance = sum((model.parameters[name] - received[name]).square().sum() for name in head)
+        distance = sum(((model.parameters[name] - received[name]).square().sum() for name in head), torch.zeros(()))
         return super().loss(model, received, batch) | {"near": distance}
 
     @property

@@ -128,7 +128,8 @@ class AuditRunner:
             if reported.is_taken(name) or name in found.metrics or name in found.pooled:
                 problem = f"metric {name}, which fedtext or another audit has: choose another name"
             elif name in one.metrics and not any(audit.declares(name) for audit in self.experiment.audits):
-                problem = f"metric {name}, which its audit does not declare: add it to metrics of the class"
+                owners = " or ".join(each.name for each in self.experiment.audits)
+                problem = f"metric {name}, which {owners} does not declare: add it to metrics of the class"
         if problem:
             raise ValueError(f"{type(observed).__name__}: metrics returned {problem}")
 

@@ -18,31 +18,55 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
         config: Keys of the corpus.
 
     Raises:
-        UserError: It is no corpus, there are no clients, or one has no train text, something that is no text, the name
-            of another one, or a label of no class.
+        UserError: It is no corpus, there are no clients, or one has no train text, something that is no text, no name
+            or that of another one, or a label of no class.
     """
     if not isinstance(corpus, RawCorpus):
         raise UserError(f"corpus {config.name}: read returned {type(corpus).__name__}, and not a RawCorpus")
     if not corpus.clients:
         raise UserError(f"corpus {config.name} has no clients: see whether its files are those that it reads")
+    for client in corpus.clients:
+        if not isinstance(client.name, str) or not client.name or _not_unicode(client.name):
+            raise UserError(f"corpus {config.name}: a client is called {client.name!r}, and names are texts: use str()")
     name, count = Counter(client.name for client in corpus.clients).most_common(1)[0]
     if count > 1:
         raise UserError(f"corpus {config.name} has {count} clients named {name!r}: give each a name of its own")
     if len(corpus.labels) not in (0, corpus.classes):
         raise UserError(f"corpus {config.name} has {corpus.classes} classes, and names of {len(corpus.labels)}")
+    if wrong := [label for label in corpus.labels if not isinstance(label, str)]:
+        raise UserError(f"corpus {config.name}: a class is called {wrong[0]!r}, and names are texts: use str()")
     for client in corpus.clients:
         if not len(client.train):
             raise UserError(f"corpus {config.name}: client {client.name!r} has no train text: leave the client out")
         for text in chain(client.train.texts, client.validation.texts, client.test.texts):
             if not isinstance(text, str):
                 raise UserError(f"corpus {config.name}: client {client.name!r} has {text!r}, which is no text")
+            if _not_unicode(text):
+                raise UserError(
+                    f"corpus {config.name}: client {client.name!r} has {text[:40]!r}, half of a character, which is no "
+                    'Unicode: read its file with errors="replace"'
+                )
         if not config.language:
             _check_labels(client, corpus.classes, config.name)
 
 
+def _not_unicode(text: str) -> bool:
+    """Whether a text has a lone surrogate, which UTF-8 does not have: nothing could be written that has the text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
 def _check_labels(client: RawClient, classes: int, corpus: str) -> None:
     for split in (client.train, client.validation, client.test):
-        labels_N = np.asarray(split.labels)
+        if not isinstance(split.labels, np.ndarray):
+            raise UserError(
+                f"corpus {corpus}: client {client.name!r} has labels as {type(split.labels).__name__}, and not as an "
+                "array: use np.array(labels)"
+            )
+        labels_N = split.labels
         if labels_N.shape != (len(split),) or (len(split) and labels_N.dtype.kind not in "iu"):
             raise UserError(
                 f"corpus {corpus}: client {client.name!r} has labels that are not one whole number for each text: "

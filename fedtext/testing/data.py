@@ -12,6 +12,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus, RawCorpus, Split
+from fedtext.errors import ClientError, UserError
 from fedtext.models.base import Embedding
 from fedtext.records import RoundRecord
 from fedtext.testing.parts import check_declared, no_global_draws
@@ -44,14 +45,20 @@ def check_corpus(corpus: CorpusConfig, data: Path | None = None, seed: int = 0) 
         expect(len(client.train), f"client {client.name} of {corpus.name} has no train text")
         for split in (client.train, client.validation, client.test):
             _check_split(split, raw, f"client {client.name} of {corpus.name}")
-    made = prepare(corpus, Embedding(dim=4), seed, data)
+    try:
+        made = prepare(corpus, Embedding(dim=4), seed, data)
+    except UserError as error:
+        raise AssertionError(str(error)) from error
     again = prepare(corpus, Embedding(dim=4), seed, data)
     expect(made.content == again.content, f"the encoding of {corpus.name} differs the second time")
 
 
 def _content(raw: RawCorpus) -> Any:
     return [
-        (client.name, [(s.identities(), s.labels.tolist()) for s in (client.train, client.validation, client.test)])
+        (
+            client.name,
+            [(s.identities(), np.asarray(s.labels).tolist()) for s in (client.train, client.validation, client.test)],
+        )
         for client in raw.clients
     ]
 
@@ -61,7 +68,8 @@ def _check_split(split: Split, raw: RawCorpus, whose: str) -> None:
         len(split.texts) == len(split.labels), f"{whose} has {len(split.texts)} texts and {len(split.labels)} labels"
     )
     expect(all(isinstance(text, str) for text in split.texts), f"a text of {whose} is not a str")
-    expect(split.labels.dtype == np.int64, f"labels of {whose} are {split.labels.dtype}, and must be int64")
+    kind = getattr(split.labels, "dtype", type(split.labels).__name__)
+    expect(kind == np.int64, f"labels of {whose} are {kind}, and must be int64")
     if raw.classes and len(split):
         inside = split.labels.min() >= 0 and split.labels.max() < raw.classes
         expect(inside, f"a label of {whose} is not in 0 to {raw.classes - 1}")
@@ -89,7 +97,10 @@ def check_audit(audit: Audit, **sections: Any) -> None:
     corpus = corpus_for(plain)
     without, _ = _run(plain, corpus)
     with no_global_draws(audit.name):
-        bits, records = _run(audited, corpus)
+        try:
+            bits, records = _run(audited, corpus)
+        except (ClientError, UserError) as error:
+            raise AssertionError(f"a run with {audit.name} fails: {error}") from error
     expect(bits == without, f"a run with {audit.name} ends with other bits: it changes its arguments or global state")
     known = {name for record in _run(plain, corpus)[1] for name in _reported(record)}
     found = {name for record in records for name in _reported(record)} - known

@@ -1,6 +1,8 @@
 """docs/how-to/write-*.md: their files are complete, train, and keep to what is promised of every part."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +58,19 @@ def test_the_method_of_the_readme_passes_its_check() -> None:
     ((kind, cls),) = loading.load_plugin(loading.find_plugin(PLUGIN)).parts
     assert kind.word == "method"
     testing.check_method(cls())
+
+
+@pytest.mark.slow
+def test_types_of_the_examples_are_those_of_the_library(tmp_path: Path) -> None:
+    """Functions without annotations are not checked; what they override and call is."""
+    for name, (python, _) in nonempty(EXAMPLES.items()):
+        (tmp_path / f"{name.replace('-', '_')}.py").write_text(python)
+    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    files = [*map(str, tmp_path.glob("*.py")), str(PLUGIN)]
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", *options, "--cache-dir", str(tmp_path / "cache"), *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 0, found.stdout

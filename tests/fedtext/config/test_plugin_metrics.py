@@ -16,7 +16,7 @@ from tests.fedtext.config.plugged import AUDIT, HALVED, MIDDLE, write
     [
         ("{'Ag': 0.0}", "metric Ag, which fedtext computes itself: choose another name"),
         ("{'loss_ce': 0.0}", "metric loss_ce, which fedtext computes itself: choose another name"),
-        ("{'other': 0.0}", "metric other, which its audit does not declare: add it to metrics of the class"),
+        ("{'other': 0.0}", "metric other, which looks does not declare: add it to metrics of the class"),
         ("{'seen: %': 0.0}", "metric 'seen: %', a name that MLflow does not accept: use letters, digits and _"),
     ],
 )

@@ -1,14 +1,18 @@
 """What a corpus of a plug-in may be wrong in: one sentence before anything is encoded."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from pydantic import Field
 
 from fedtext.corpora.checked import check_read
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
+from fedtext.testing import check_corpus
 
 
 def split(*labels: int) -> Split:
@@ -20,6 +24,17 @@ GOOD = RawCorpus("own", 2, [RawClient("a", split(0, 1), split(1)), RawClient("b"
 
 def with_client(client: RawClient) -> RawCorpus:
     return replace(GOOD, clients=[*GOOD.clients, client])
+
+
+class Own(DemoCorpus):
+    """The corpus above, and a client that has labels in a list, or half of a character."""
+
+    name: Literal["own"] = "own"  # type: ignore[assignment]
+    kind: Literal["list", "half"] = Field("list", description="what is wrong")
+
+    def read(self, data: Path | None, seed: int) -> RawCorpus:
+        labels: Any = [0] if self.kind == "list" else np.array([0])
+        return with_client(RawClient("c", Split(["a" if self.kind == "list" else "\ud83d"], labels), split(1)))
 
 
 @pytest.mark.parametrize(
@@ -41,12 +56,28 @@ def with_client(client: RawClient) -> RawCorpus:
         (with_client(RawClient("c", Split(["a"], np.array([0.5])), split())), "'c' has labels that are not one whole"),  # type: ignore[arg-type]
         (with_client(RawClient("c", Split(["a"], np.array(["x"])), split())), "'c' has labels that are not one whole"),  # type: ignore[arg-type]
         (with_client(RawClient("c", Split(["a"], np.array([0, 1])), split())), "'c' has labels that are not one whole"),
+        (with_client(RawClient("c", Split(["a"], [0]), split())), "'c' has labels as list, and not as an array"),  # type: ignore[arg-type]
+        (
+            with_client(RawClient("c", Split(["\ud83d"], np.array([0])), split())),
+            "'c' has '\\ud83d', half of a character",
+        ),
+        (with_client(RawClient(7, split(0), split())), "a client is called 7, and names are texts: use str()"),  # type: ignore[arg-type]
+        (with_client(RawClient("", split(0), split())), "a client is called '', and names are texts"),
+        (replace(GOOD, labels=(0, 1)), "a class is called 0, and names are texts: use str()"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_wrong_is_one_sentence(corpus: RawCorpus, sentence: str) -> None:
     with pytest.raises(UserError) as refused:
         check_read(corpus, DemoCorpus())
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"), [("list", "are list, and must be int64"), ("half", "half of a character")]
+)
+def test_a_check_of_it_is_one_sentence_too(kind: str, sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        check_corpus(Own.model_validate({"kind": kind}))
 
 
 def test_a_corpus_of_clients_with_and_without_test_texts_is_fine() -> None:

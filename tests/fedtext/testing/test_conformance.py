@@ -317,7 +317,7 @@ FOUND: list[tuple[Callable[..., None], Any, str]] = [
     (check_model, Narrow(), "model padded fails on a batch .*width must be that of its encoder's output"),
     (check_model, Drifting(), "an interrupted run ends with other bits or metrics"),
     (check_corpus, Mislabelled(), "a label of client .* of mislabelled is not in 0 to 1"),
-    (check_audit, Undeclared(), "undeclared does not declare label_"),
+    (check_audit, Undeclared(), "which undeclared does not declare: add it to metrics of the class"),
     (check_audit, Disturbing(), "a run with disturbing ends with other bits"),
 ]
 
