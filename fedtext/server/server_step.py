@@ -68,6 +68,9 @@ class ServerStep:
             updates: The updates of its clients, but for those whose sums the fleet has.
             round_: Number of the round.
             attempt: Number of the attempt at the round, from 1.
+
+        Raises:
+            UserError: What the aggregation returned, or its metrics, are not as they have to be.
         """
         if isinstance(self.experiment.aggregation, IndividualAggregation):
             return self._individually(self.experiment.aggregation, flat_N, updates)

@@ -65,7 +65,8 @@ def test_types_of_the_examples_are_those_of_the_library(tmp_path: Path) -> None:
     """Functions without annotations are not checked; what they override and call is."""
     for name, (python, _) in nonempty(EXAMPLES.items()):
         (tmp_path / f"{name.replace('-', '_')}.py").write_text(python)
-    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    (settings := tmp_path / "mypy.ini").write_text("[mypy]\nplugins = pydantic.mypy\n")
+    options = [f"--config-file={settings}", "--ignore-missing-imports", "--follow-imports=silent"]
     files = [*map(str, tmp_path.glob("*.py")), str(PLUGIN)]
     found = subprocess.run(
         [sys.executable, "-m", "mypy", *options, "--cache-dir", str(tmp_path / "cache"), *files],
