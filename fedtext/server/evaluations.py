@@ -1,7 +1,7 @@
 """The clients' evaluations in the record of a round."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedtext.config.experiment import Experiment

@@ -241,8 +241,8 @@ class Federation(Generic[FleetT]):
 
         Raises:
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
-            UserError: The method weighs a term of the loss that there is not, no client can train the network, or a round
-                with noise is repeated and other clients fail in it.
+            UserError: The method weighs a term of the loss that there is not, no client can train the network, or a
+                round with noise is repeated and other clients fail in it.
             TooFewClientsError: All replies have come, and too few have an update.
         """
         for reply in replies:
