@@ -168,6 +168,8 @@ class Federation(Generic[FleetT]):
         if self.buffer:
             moments |= self.buffer.to_keep(len(self.history))
         checkpoints.save(self.flat, private, self.history, moments, selected)
+        if self.failures:
+            self.failures.forget(len(self.history))
         for place in range(settled, checkpoints.settled):
             self.history[place] = replace(self.history[place], clients={})
 

@@ -7,6 +7,7 @@ failed before anything comes of a round, and a round that is repeated has to hav
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedtext.runtime import durable
 from fedtext.state.noise_key import NoiseKey
 
 FILE = "failures.json"
+KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy at a URI may be some behind
 
 
 class Failures:
@@ -32,6 +34,7 @@ class Failures:
     def __init__(self, folder: Path, noise: NoiseKey, send: Callable[[str], None] | None = None) -> None:
         self.file, self.noise, self.send = folder / FILE, noise, send
         self.key, self.known = self._digest(b"failures"), dict[str, str]()
+        self.saved: deque[int] = deque(maxlen=KEPT)
         try:
             if self.file.exists() and (content := json.loads(self.file.read_bytes()))["key"] == self.key:
                 self.known = dict(content["rounds"])
@@ -48,17 +51,25 @@ class Failures:
         Raises:
             UserError: Others failed when the round was computed before, or the file cannot be written or copied.
         """
-        found = self._digest(f"{round_}:{sorted(failed)}".encode())
-        if self.known.setdefault(str(round_), found) != found:
+        found, before = self._digest(f"{round_}:{sorted(failed)}".encode()), self.known.get(str(round_))
+        if before not in (None, found):
             raise UserError(
                 f"round {round_}: other clients failed in it than before the run was interrupted, and with the same "
                 "noise the difference would show their updates: start a new run"
             )
-        with writing(self.file):
-            durable.make_folder(self.file.parent)
-            durable.write(self.file, json.dumps({"key": self.key, "rounds": self.known}))
+        if before is None:
+            self.known[str(round_)] = found
+            with writing(self.file):
+                durable.make_folder(self.file.parent)
+                durable.write(self.file, json.dumps({"key": self.key, "rounds": self.known}))
         if self.send:
             self.send(FILE)
+
+    def forget(self, round_: int) -> None:
+        """Forget rounds that no run repeats, now that a checkpoint of ``round_`` is saved."""
+        self.saved.append(round_)
+        if len(self.saved) == KEPT:
+            self.known = {name: found for name, found in self.known.items() if int(name) > self.saved[0]}
 
     def _digest(self, content: bytes) -> str:
         return hashlib.blake2b(content, key=self.noise.material, digest_size=8).hexdigest()

@@ -13,7 +13,7 @@ from fedtext.errors import UserError
 from fedtext.messages import Reply
 from fedtext.server.start import start
 from fedtext.state import noise_key
-from fedtext.state.failures import FILE, Failures
+from fedtext.state.failures import FILE, KEPT, Failures
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
 from tests.loops import nonempty
@@ -105,6 +105,16 @@ def test_failures_under_another_key_are_of_no_matter_and_damage_is_said(tmp_path
     (tmp_path / FILE).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         Failures(tmp_path, one)
+
+
+def test_rounds_that_no_run_repeats_are_forgotten(tmp_path: Path) -> None:
+    kept = Failures(tmp_path, NoiseKey(bytes(32)))
+    for round_ in range(1, 2 * KEPT + 1):
+        kept.check(round_, [round_])
+        if round_ % 2 == 0:
+            kept.forget(round_)
+    kept.check(2 * KEPT + 1, [])
+    assert list(Failures(tmp_path, NoiseKey(bytes(32))).known) == [str(round_) for round_ in range(3, 2 * KEPT + 2)]
 
 
 def test_another_machine_has_the_key_and_the_failures_before_anything_is_released(tmp_path: Path) -> None:
