@@ -43,6 +43,8 @@ def generator(seed: int, purpose: str, round_: int = 0, client: int = SERVER) ->
 def torch_scope(seed: int, purpose: str, round_: int = 0, client: int = SERVER) -> Iterator[None]:
     """Seed torch's global generators (initialisation, dropout) within the block, and restore their states after it.
 
+    Within it new parameters are in float32, whatever torch's default in the user's program: draws in float64 differ.
+
     Args:
         seed: The experiment's seed.
         purpose: Name of the purpose.
@@ -53,4 +55,9 @@ def torch_scope(seed: int, purpose: str, round_: int = 0, client: int = SERVER) 
         # without a GPU torch.manual_seed has the same effect, but records a stack trace with each call
         seeded = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
         seeded(derive(seed, purpose, round_, client) & (2**63 - 1))
-        yield
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(default)

@@ -3,6 +3,7 @@
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+import torch
 
 from fedtext import parameters
 from fedtext.config.experiment import Experiment
@@ -81,3 +82,17 @@ def test_a_section_that_is_read_as_a_whole_has_had_all_its_keys_read() -> None:
     assert read == {"lambda1"}
     assert copy.model_dump() == KTEPS(lambda1=0.5).model_dump()
     assert read == set(KTEPS.model_fields)
+
+
+def test_torchs_default_type_in_the_users_program_changes_nothing() -> None:
+    runs = []
+    for dtype in nonempty((torch.float32, torch.float64)):
+        torch.set_default_dtype(dtype)
+        try:
+            federation = tiny.federation(tiny.experiment(model={"dropout": 0.2}), tiny.corpus())
+            list(federation.run())
+            assert torch.get_default_dtype() is dtype
+        finally:
+            torch.set_default_dtype(torch.float32)
+        runs.append(federation.flat.tobytes())
+    assert runs[0] == runs[1]
