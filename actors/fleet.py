@@ -154,7 +154,8 @@ class RayFleet:
                 missing = sorted(chain(*waiting.values()))
                 self.late, late = len(missing), patience.told([self.clients[client].name for client in missing])
                 if limit < self.timeout:
-                    self.measured.updates |= dict.fromkeys(missing, limit)  # so that the next attempt waits longer
+                    for hosted in self._by_actor(missing):  # so that the next attempt waits longer
+                        self.measured.updates |= dict.fromkeys(hosted, limit / max(1, len(hosted)))
                     raise patience.HungActorsError(
                         f"in round {round_} local updates had not returned after {limit:.1f} s, {expected:.1f} s being "
                         f"expected: those of {late}"

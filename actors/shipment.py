@@ -7,7 +7,6 @@ from functools import cached_property
 
 import ray
 
-from fedtext.client.audit_runner import check_audits
 from fedtext.client.participants import baselines, described, participants
 from fedtext.client.shadows import simulates
 from fedtext.config.experiment import Experiment
@@ -57,13 +56,11 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     groups = [] if on_disk else [clients[start : start + size] for start in range(0, len(clients), size)]
     refs = {client.id: ref for group in groups for ref in [ray.put(group)] for client in group}
     table = described(experiment, corpus, clients)
-    check_audits(experiment, corpus)
     simulated = simulates(experiment)
     tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies or simulated else ()
     # which the server has otherwise
     table_VD = corpus.table_VD if experiment.own_vocabularies or simulated else None
-    repeated = corpus.repeated if experiment.audits else ()
     kept = clients if on_disk else []
-    lean = ray.put(replace(corpus, clients=kept, report=[], table_VD=table_VD, tests=tests, repeated=repeated))
+    lean = ray.put(replace(corpus, clients=kept, report=[], table_VD=table_VD, tests=tests))
     header = ray.put(corpus.header(experiment.own_vocabularies))
     return Shipment(header, len(corpus.clients), lean, table, refs, size, baselines(experiment, corpus, table))

@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _is_misspelt(word: str) -> bool:
     """Whether a word is near to a command, and no experiment."""
-    if word.startswith("-") or not did_you_mean(word, [*commands.COMMANDS, *commands.MEANT]):
+    if word.startswith("-") or "/" in word or not did_you_mean(word, [*commands.COMMANDS, *commands.MEANT]):
         return False
     from fedtext.config.spaces import find
 

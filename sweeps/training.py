@@ -14,6 +14,8 @@ from actors.trial import Assignment
 from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.pending import AGAIN_S
 from dashboards.trial import Ended, Outcome, say
+from fedtext.client.audit_runner import check_audits
+from fedtext.client.shadows import simulates
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.runtime.remote import store_variables
@@ -163,14 +165,19 @@ class Assignments:
 
     def __init__(self, job: Job, until: Mapping[str, int]) -> None:
         self.job, self.until = job, until
-        self.shipments: dict[tuple[str, bool, bool], Shipment] = {}
+        self.shipments: dict[tuple[str, bool, bool, bool], Shipment] = {}
+        self.checked: set[tuple[str, str]] = set()  # corpora and audits
 
     def __call__(self, case: Case) -> Assignment:
         """Return the assignment of a case."""
         one = case.experiment
-        depends = (key(one), one.method.pooled, one.evaluation.union is not None)
+        depends = (key(one), one.method.pooled, one.evaluation.union is not None, simulates(one))
+        corpus, asked = self.job.corpora[depends[0]], (depends[0], repr(one.audits))
+        if asked not in self.checked:
+            check_audits(one, corpus)
+            self.checked.add(asked)
         if depends not in self.shipments:
-            self.shipments[depends] = ship(one, self.job.corpora[depends[0]])
+            self.shipments[depends] = ship(one, corpus)
         folder, until = self.job.folder.case(case.id), self.until.get(case.id)
         plan, copy = self.job.plans[case.id], self.job.folder.copy
         beats = pulse.file_of(case.id)

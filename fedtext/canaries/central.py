@@ -55,7 +55,7 @@ class CentralCanaries(CanaryClients):
         if self.apart is not None:
             return np.full(len(self.plan), (round_ - 1) % self.apart == 0)
         again = f"/{attempt}" if attempt > 1 else ""
-        drawn = self.noise.paired(self.experiment.seed, f"canaries/cohort{again}", round_)
+        drawn = self.noise.generator(f"canaries/cohort{again}", round_)
         return drawn.random(len(self.plan)) < self.experiment.participation.fraction
 
     def observe(self, before: NDArray[np.float32], after: NDArray[np.float32], round_: int) -> None:

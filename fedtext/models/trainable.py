@@ -48,7 +48,8 @@ def check_parameters(network: nn.Module, fixes: Callable[[str], bool]) -> None:
 def constant_buffers(network: nn.Module) -> Iterator[None]:
     """Check that the first training of a network in this process changes no buffer, such as running statistics.
 
-    A process has one network for all of its clients, and buffers are in no update, checkpoint or saved model.
+    A process has one network for all of its clients, and buffers are in no update, checkpoint or saved model. Those
+    that are not persistent are what a network computes once and keeps, such as a mask.
 
     Args:
         network: The network, which is trained in the block.
@@ -61,13 +62,21 @@ def constant_buffers(network: nn.Module) -> Iterator[None]:
         return
     before = {name: (buffer, *_content(buffer)) for name, buffer in network.named_buffers()}
     yield
+    passing = {
+        f"{path}.{leaf}" if path else leaf
+        for path, module in network.named_modules()
+        for leaf in module._non_persistent_buffers_set
+    }
     for name, buffer in network.named_buffers():
+        if name in passing:
+            continue
         if name not in before or before[name][0] is not buffer or _differs(before[name][1:], _content(buffer)):
             path, _, leaf = name.rpartition(".")
             owner = f"{type(network.get_submodule(path)).__name__} {path}".rstrip()
             raise NetworkError(
                 f"{owner} changes its buffer {leaf} while it is trained, and buffers are in no update, checkpoint or "
-                "saved model: use a layer without running statistics, such as LayerNorm for BatchNorm"
+                "saved model: use a layer without running statistics, such as LayerNorm for BatchNorm, or "
+                "register_buffer(..., persistent=False) for what follows from the sizes of a batch"
             )
     _UNCHANGED.add(network)
 
@@ -80,5 +89,5 @@ def _content(buffer: Tensor) -> tuple[Tensor, int]:
 
 def _differs(one: tuple[Tensor, int], other: tuple[Tensor, int]) -> bool:
     (before, version), (after, now) = one, other
-    same = version == now and before.shape == after.shape
+    same = before.shape == after.shape and (version == now or len(before) < COMPARED)
     return not same or not bool(((before == after) | ((before != before) & (after != after))).all())

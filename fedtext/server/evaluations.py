@@ -1,7 +1,7 @@
 """The clients' evaluations in the record of a round."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedtext.config.experiment import Experiment
@@ -13,7 +13,11 @@ from fedtext.server.fleet import Fleet
 
 
 def add_evaluations(
-    record: RoundRecord, evaluations: Mapping[int, Evaluated], names: Sequence[str], every: int | None
+    record: RoundRecord,
+    evaluations: Mapping[int, Evaluated],
+    names: Sequence[str],
+    every: int | None,
+    attacked: Collection[int] = (),
 ) -> None:
     """Add each client's metrics to a record, their means (KTEPS paper, equation 15), and pooled metrics.
 
@@ -22,21 +26,23 @@ def add_evaluations(
         evaluations: The evaluations by client. Those that failed are counted and left out.
         names: Names of the clients.
         every: Steps between two values of the curves of fine-tuning; None: there are none.
+        attacked: Ids of the clients that are attacked by audits and not evaluated.
 
     Raises:
-        ClientError: All of them failed.
+        ClientError: All clients that are evaluated failed.
     """
     done = {client: each for client, each in sorted(evaluations.items()) if not each.problem}
     failed = sorted(evaluations.keys() - done.keys())
     for client in failed:
         error = ClientError(names[client], record.round, evaluations[client].problem)
-        if not done:
+        if not done.keys() - set(attacked):
             raise error
         logging.getLogger(__name__).warning("%s; it is left out of the evaluation", error)
     if failed:
         record.metrics["evaluations_failed"] = float(len(failed))
     for client, evaluated in done.items():
-        record.clients.setdefault(names[client], {}).update(evaluated.metrics)
+        if evaluated.metrics or client not in attacked:
+            record.clients.setdefault(names[client], {}).update(evaluated.metrics)
     for name in sorted({name for evaluated in done.values() for name in evaluated.metrics}):
         values = [evaluated.metrics[name] for evaluated in done.values() if name in evaluated.metrics]
         record.metrics[name] = float(sum(values) / len(values))
@@ -67,7 +73,8 @@ def evaluate_fleet(
     """
     evaluations = fleet.evaluate(handle, record.round, final, splits, attacked)
     tuning = experiment.evaluation.personalize if final else None
-    add_evaluations(record, evaluations, fleet.clients.names, tuning.every if tuning else None)
+    others = evaluations.keys() - set(fleet.clients.evaluated())
+    add_evaluations(record, evaluations, fleet.clients.names, tuning.every if tuning else None, others)
     for name, value in fleet.baselines.items():
         if ("validation" if name.endswith("_val") else "test") in splits:
             record.metrics[name] = value

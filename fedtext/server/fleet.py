@@ -13,6 +13,8 @@ from fedtext.server.aggregation import Sum
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
+LEAST = 20  # clients that audits attack in the last round, if so many have taken part
+
 
 @dataclass(frozen=True)
 class ClientInfo:
@@ -95,15 +97,16 @@ class ClientTable(Sequence[ClientInfo]):
     def audited(self, cohort: Sequence[int], last: bool) -> list[int]:
         """Return the ids of those clients of a round that audits attack: the evaluated ones, ascending.
 
-        In the last round the others follow, ascending as well. An attack needs no evaluation, and few of a sample, or
-        none, may be evaluated.
+        In the last round others follow, ascending as well, until there are ``LEAST``. An attack needs no evaluation,
+        and few of a sample, or none, may be evaluated.
 
         Args:
             cohort: Ids of the clients of the round.
             last: Whether it is the last round.
         """
         evaluated = [client for client in sorted(cohort) if self.evaluates[client - self.ids.start]]
-        return evaluated + (sorted(set(cohort) - set(evaluated)) if last else [])
+        others = sorted(set(cohort) - set(evaluated)) if last else []
+        return evaluated + others[: max(0, LEAST - len(evaluated))]
 
 
 class Fleet(Protocol):

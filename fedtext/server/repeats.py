@@ -82,13 +82,12 @@ def repeatable(experiment: Experiment, clients: int) -> bool:
         return False  # the sample of a round is fixed by those of others
     others = config.sampling == "poisson" or config.dropout > 0 or most(experiment, clients) < clients
     others = others or config.availability is not None or bool(config.deadline_s and config.pace and config.pace.jitter)
-    return others and not is_noisy(experiment)
-
-
-def is_noisy(experiment: Experiment) -> bool:
-    """Return whether random draws hide what clients send: a second release of a round would have the same draws."""
-    by_clients = any(mechanism.randomises for mechanism in experiment.uplink)
-    return bool(experiment.server.noise or experiment.training.dp_sgd or by_clients)
+    noisy = (
+        experiment.server.noise
+        or experiment.training.dp_sgd
+        or any(mechanism.randomises for mechanism in experiment.uplink)
+    )
+    return others and not noisy
 
 
 def some_may_train(experiment: Experiment) -> bool:

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from fedtext.accounting.entry import DELTA, Sent
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger.central import strategy
+from fedtext.mechanisms.base import bounds
 from fedtext.parameters import check_fit, check_own_rows, initial
 from fedtext.server.continuations import Continuations
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
-from fedtext.server.repeats import check_sizes, is_noisy
+from fedtext.server.repeats import check_sizes
 from fedtext.server.sampling import check_adversaries, most
 from fedtext.state import noise_key as noise_keys
 from fedtext.state.checkpoint import Checkpoints
@@ -72,7 +74,15 @@ def _failures(
 ) -> Failures | None:
     """Return the failures of a run whose rounds may be repeated with the same noise; None if there can be none."""
     skips = experiment.participation.on_client_error == "skip"
-    return Failures(folder, noise, send) if folder and skips and is_noisy(experiment) else None
+    return Failures(folder, noise, send) if folder and skips and _guarantees(experiment) else None
+
+
+def _guarantees(experiment: Experiment) -> bool:
+    """Return whether noise hides clients, at the server or in what they send."""
+    sent = Sent(1, experiment.training.rounds, DELTA)
+    steps = zip(experiment.uplink, bounds(experiment.uplink), strict=False)  # the last bound is behind all of them
+    by_clients = any(entry.epsilon is not None for step, before in steps for entry in step.guarantee(before, sent))
+    return bool(experiment.server.noise or experiment.training.dp_sgd or by_clients)
 
 
 def participant_count(experiment: Experiment, corpus: Corpus, clients: int | None = None) -> int:

@@ -20,7 +20,7 @@ KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy 
 
 
 class Failures:
-    """The failures of a run, round by round, as digests from which nobody learns the clients.
+    """The failures of a run, round by round, as digests from which nobody learns the clients without the run's key.
 
     Args:
         folder: The folder of the run's state.
@@ -58,12 +58,20 @@ class Failures:
                 "noise the difference would show their updates: start a new run"
             )
         if before is None:
-            self.known[str(round_)] = found
-            with writing(self.file):
-                durable.make_folder(self.file.parent)
-                durable.write(self.file, json.dumps({"key": self.key, "rounds": self.known}))
-        if self.send:
-            self.send(FILE)
+            self._write(self.known | {str(round_): found})
+        try:
+            if self.send:
+                self.send(FILE)
+        except BaseException:
+            if before is None:  # nothing of the round was released: it may be repeated with others
+                self._write({name: known for name, known in self.known.items() if name != str(round_)})
+            raise
+
+    def _write(self, known: dict[str, str]) -> None:
+        self.known = known
+        with writing(self.file):
+            durable.make_folder(self.file.parent)
+            durable.write(self.file, json.dumps({"key": self.key, "rounds": known}))
 
     def forget(self, round_: int) -> None:
         """Forget rounds that no run repeats, now that a checkpoint of ``round_`` is saved."""

@@ -1,6 +1,8 @@
 """What is trained of a sweep whose trials have lost their place."""
 
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +19,32 @@ from sweeps import training
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from tests import tiny
+from tests.loops import nonempty
 from tune_spaces.cases import cases
+
+
+def test_what_audits_need_of_a_corpus_is_shipped_whichever_case_is_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = tiny.corpus()
+    repeated = tuple(np.arange(len(client.test)) == 0 for client in corpus.clients)
+    base = tiny.experiment()
+    audited = tiny.experiment(audits=["membership"])
+    shadowed = tiny.experiment(audits=[{"membership": {"attack": {"lira": {"shadows": 4}}}}])
+    job: Any = SimpleNamespace(
+        corpora={key(base): replace(corpus, repeated=repeated)},
+        plans=defaultdict(lambda: Plan(1, 1, 0, 1)),
+        folder=RunFolder(tmp_path),
+    )
+    put: list[Any] = []
+    monkeypatch.setattr("actors.shipment.ray.put", lambda value: put.append(value) or len(put) - 1)
+    assignments = training.Assignments(job, {})
+    cases: Any = [SimpleNamespace(id=f"{place}", experiment=e) for place, e in enumerate((base, audited, shadowed))]
+    sent = [put[assignments(case).shipment.lean] for case in nonempty(cases)]
+    assert all(one.repeated == repeated for one in sent)
+    assert [bool(one.tests) for one in sent] == [False, False, True]
+    assert sum("test texts are also in" in message for message in caplog.messages) == 2
+
 
 CASES = [f"{number:02d}-kteps" for number in range(4)]
 

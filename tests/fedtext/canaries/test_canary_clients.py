@@ -81,8 +81,12 @@ def test_without_canaries_nothing_is_measured() -> None:
 
 def test_canaries_of_local_mechanisms_change_no_result() -> None:
     for uplink in nonempty([RESPONSE, ["clip", {"gaussian": {"sigma": 0.1}}]]):
-        plain = final(small.made(2, 0, 0, dim=1, uplink=uplink), small.CORPUS)
-        assert final(small.made(2, 0, 60, dim=1, uplink=uplink), small.CORPUS) == plain
+        *plain, metrics = final(small.made(2, 0, 0, dim=1, uplink=uplink), small.CORPUS)
+        *audited, measured = final(small.made(2, 0, 60, dim=1, uplink=uplink), small.CORPUS)
+        assert audited == plain
+        for with_canaries, without in nonempty(zip(measured, metrics, strict=True)):
+            assert with_canaries.items() >= without.items()
+            assert all(name.startswith("epsilon_") for name in with_canaries.keys() - without.keys())
 
 
 @pytest.mark.parametrize("kind", ["poisson", "blt", "randomised response"])

@@ -89,7 +89,8 @@ def test_a_round_with_noise_is_not_repeated_with_other_clients(name: str, tmp_pa
 def test_without_noise_and_without_clients_that_are_left_out_nothing_is_written_down(tmp_path: Path) -> None:
     plain = LONG | {"uplink": [CLIP]}
     failing = {"participation": {"on_client_error": "fail"}}
-    for place, changes in enumerate(nonempty((plain, LONG | NOISY["server"] | failing))):
+    quantized = LONG | {"uplink": [CLIP, "quantize"]}  # random bits that guarantee nothing
+    for place, changes in enumerate(nonempty((plain, quantized, LONG | NOISY["server"] | failing))):
         federation = tiny.federation(tiny.experiment(**changes), CORPUS, folder=tmp_path / str(place))
         list(federation.run())
         assert not (tmp_path / str(place) / FILE).exists()
@@ -102,6 +103,13 @@ def test_failures_under_another_key_are_of_no_matter_and_damage_is_said(tmp_path
     with pytest.raises(UserError, match="round 1: other clients failed"):
         Failures(tmp_path, one).check(1, [3])
     Failures(tmp_path, other).check(1, [3])
+
+    def away(name: str) -> None:
+        raise UserError(f"no {name} there")
+
+    with pytest.raises(UserError, match=r"no failures\.json there"):
+        Failures(tmp_path, other, away).check(2, [3])
+    Failures(tmp_path, other).check(2, [4])  # nothing of the round had been released
     (tmp_path / FILE).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         Failures(tmp_path, one)

@@ -13,11 +13,13 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import Corpus
 from fedtext.errors import ClientError, UserError
+from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply, Update
 from fedtext.methods import KTEPS
 from fedtext.methods.base import Batch, Inference, Model
 from fedtext.parameters import initial
 from fedtext.records import RoundRecord
+from fedtext.server.evaluations import add_evaluations
 from fedtext.server.federation import Federation
 from fedtext.server.sampling import sampled
 from fedtext.state.checkpoint import Checkpoints
@@ -208,6 +210,15 @@ def evaluated(broken: set[int], on_client_error: str) -> list[RoundRecord]:
     shared, private = initial(made, CORPUS)
     unreadable = made.model_copy(update={"method": method})
     return list(Federation(unreadable, shared, LocalFleet(unreadable, CORPUS, private), None).run())
+
+
+def test_clients_that_are_only_attacked_do_not_hide_that_all_evaluations_failed() -> None:
+    names, record = ["a", "b", "c"], RoundRecord(1, 0.0, {})
+    found = {0: Evaluated(problem="OSError"), 1: Evaluated({"rows_f1": 0.5}), 2: Evaluated()}
+    with pytest.raises(ClientError, match="client a failed in round 1: OSError"):
+        add_evaluations(record, found, names, None, attacked={1, 2})
+    add_evaluations(record, found | {0: Evaluated({"Ag": 1.0})}, names, None, attacked={1, 2})
+    assert record.clients == {"a": {"Ag": 1.0}, "b": {"rows_f1": 0.5}}, "a client without metrics has no entry"
 
 
 def test_an_evaluation_that_fails_is_left_out_as_its_client_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,11 +3,13 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from fedtext.canaries.central import CentralCanaries
 from fedtext.messages import Reply
 from fedtext.server.sampling import sampled
 from fedtext.state.noise_key import NoiseKey, noise_key
@@ -101,13 +103,16 @@ def test_trials_with_noise_of_the_server_draw_samples_that_are_independent(noise
     changes += [{"method": {"name": "fedprox", "mu": 0.0}}, {"server": NOISY | {"noise": {"multiplier": 2.0}}}]
     base = {"uplink": ["clip"], "server": NOISY, "participation": POISSON, "privacy": {"noise": noise}}
     clients, rounds = 50, 40
-    drawn = []
+    drawn, canaries = [], []
     for changed in changes:
         made = tiny.experiment(**(base | changed))
         key = noise_key(made, "content", clients)
         samples = [sampled(made, range(clients), round_, key) for round_ in range(1, rounds + 1)]
         drawn.append(np.array([np.isin(np.arange(clients), sample) for sample in samples]))
-    for one, other in nonempty(itertools.combinations(drawn, 2)):
+        there = SimpleNamespace(apart=None, noise=key, experiment=made, plan=range(clients))
+        rows = [CentralCanaries._there(cast(Any, there), round_, 1) for round_ in range(1, rounds + 1)]
+        canaries.append(np.array(rows))
+    for one, other in nonempty([*itertools.combinations(drawn, 2), *itertools.combinations(canaries, 2)]):
         assert abs((one == other).mean() - 0.5) < 4.5 * 0.5 / math.sqrt(one.size)
 
 
