@@ -154,7 +154,7 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
         content = _without(content, "server", "optimizer", "noise")
     if method.pooled or not method.shares:  # no updates
         content = {key: value for key, value in content.items() if key != "adversaries"}
-        content = _without(content, "server", "aggregation", "buffer", "secure_aggregation", "weights")
+        content = _without(content, "server", "absent_rows", "aggregation", "buffer", "secure_aggregation", "weights")
         content = _without(content, "wire", "shuffle")
         content = _without(content, "privacy", "canaries")
     if not experiment.model_copy(update={"method": method}).shares_table:

@@ -95,7 +95,7 @@ def test_baselines_are_without_what_only_updates_or_two_branches_have() -> None:
     silent = (0, "samples", "sgd")
     assert parts == {"local_only": silent, "fedevocab": sent, "pooled": silent, "ditto": sent, "kteps": sent}
     rows = {name: each.server.absent_rows for name, each in made.items()}
-    kept = {"ditto", "kteps", "pooled"}
+    kept = {"ditto", "kteps"}
     assert rows == {name: "holders_only" if name in kept else "unchanged" for name in made}
     asked = {name: each.evaluation.personalize for name, each in made.items()}
     for name in nonempty(made):

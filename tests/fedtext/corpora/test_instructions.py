@@ -189,7 +189,12 @@ def test_a_model_learns_to_answer(tmp_path: Path, model: dict[str, Any]) -> None
     result = fedtext.run(experiment)
     assert result.metrics["perplexity"] < 2
     assert result.model.generate(["Name a café"]) == [" Café A"]
-    assert np.isfinite(result.metrics["member_auc"])
+    assert "member_auc" not in result.metrics, "all of its test texts are train texts"
+    with (tmp_path / "pairs.jsonl").open("a") as file:
+        unseen = {"question": "Why 2 ?", "answer": "It is Café", "split": "test"}
+        file.writelines(json.dumps(unseen | {"user": user}) + "\n" for user in ("u0", "u1"))
+    result = fedtext.run(experiment)
+    assert result.metrics["member_auc"] > 0.9
 
 
 @pytest.mark.parametrize("text", ["words", {"bpe": {"size": 270}}], ids=["words", "pairs"])
