@@ -142,7 +142,7 @@ class TrialCallback(Callback):
         """
         self.cases[case.id] = case
         self.changed(case.id, sentence)
-        with suppress(OSError, UnicodeError):  # its trial goes on, whoever reads this
+        with suppress(OSError, UnicodeError):  # the trial goes on if the output is closed
             print(f"{case.id}  {one_line(sentence)}", flush=True)
 
     def changed(self, case_id: str, sentence: str) -> None:

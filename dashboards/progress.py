@@ -112,7 +112,7 @@ class PlainProgress(Board):
     def _write(self, line: str) -> None:
         encoding = getattr(self.stream, "encoding", None) or "utf-8"
         line = one_line(line) if "\n" in line else line
-        with suppress(OSError):  # nobody reads it, or its disk is full: trials go on
+        with suppress(OSError):  # it is closed, or its disk is full: trials go on
             self.stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")
             self.stream.flush()
 

@@ -92,7 +92,7 @@ def one_line(text: str) -> str:
 
 
 def say(sentence: str) -> None:
-    """Print one sentence on standard error. Nothing is raised if nobody reads it or its disk is full: trials go on."""
+    """Print one sentence on standard error. Nothing is raised if it is closed or its disk is full: trials go on."""
     with suppress(OSError):
         print(one_line(sentence), file=sys.stderr, flush=True)
 

@@ -183,7 +183,7 @@ def _run(job: "Job") -> int:
     ended = run(job)
     try:
         _print_end(job, ended)
-    finally:  # also if nobody reads the output
+    finally:  # also if the output is closed
         job.folder.complete_copy()
     return exit_status(ended.outcomes, job.left(ended.outcomes), ended.interrupted)
 

@@ -30,11 +30,11 @@ _SECRET = (
     "and anyone who can read that can remove the noise"
 )
 OWN_ROWS = (
-    "whoever sees the outputs does not know the seed: the initial rows of clients' own words are drawn from it in the "
-    "order of all clients' words, so that with it the words of one client change the updates of others"
+    "an observer of the outputs does not know the seed: the initial rows of clients' own words are drawn from it in "
+    "the order of all clients' words, so that with it the words of one client change the updates of others"
 )
 MASKS = (
-    "whoever sees the outputs does not know the seed: the dropout masks of clients that are trained in one stack are "
+    "an observer of the outputs does not know the seed: the dropout masks of clients that are trained in one stack are "
     "drawn from it together, so that with it who is in a stack changes the updates of the others"
 )
 

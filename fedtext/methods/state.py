@@ -83,7 +83,7 @@ def flat(state: State) -> dict[str, Tensor]:
     """Return the tensors of all groups by ``group/name``.
 
     Raises:
-        UserError: The name of a group has a slash, after which nobody could tell where it ends.
+        UserError: The name of a group has a slash, so that a name in it cannot be told from the group's.
     """
     if slashed := [group for group in state if "/" in group]:
         raise UserError(f"a method's state has a group {slashed[0]!r}: choose a name without a slash")

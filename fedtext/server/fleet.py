@@ -13,7 +13,7 @@ from fedtext.server.aggregation import Sum
 from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
-LEAST = 20  # clients that audits attack in the last round, if so many have taken part
+LEAST = 20  # number of clients that audits attack in the last round, or all that have taken part
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy 
 
 
 class Failures:
-    """The failures of a run, round by round, as digests from which nobody learns the clients without the run's key.
+    """The failures of a run, round by round, as digests that do not show the clients without the run's key.
 
     Args:
         folder: The folder of the run's state.
