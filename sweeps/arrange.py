@@ -10,7 +10,7 @@ from typing import get_args
 from actors import cluster, placement
 from dashboards import store as mlflow_store
 from fedtext.api.disclosed import disclosed
-from fedtext.client.audit_runner import audited_words
+from fedtext.client.audit_runner import check_words
 from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
@@ -58,7 +58,7 @@ def corpora_of(
             check_classes("tune.metric", experiment.tune.metric, corpora[name])
         for one in group:
             participant_count(one, corpora[name])
-            audited_words(one, corpora[name].vocabulary)
+            check_words(one, corpora[name].vocabulary)
             if one.server.noise and not is_distributed(one):
                 noise_multiplier(one)
     return corpora

@@ -167,8 +167,8 @@ def _check_files(observed: Observation, files: Mapping[str, str], texts: Mapping
         raise UserError(f"{type(observed).__name__}: report returned {problem}")
 
 
-def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
-    """Return the vocabulary if there are audits, else an empty list.
+def check_words(experiment: Experiment, vocabulary: list[str]) -> None:
+    """Check that audits can find something with a vocabulary.
 
     Raises:
         UserError: An audit could find nothing with this vocabulary.
@@ -176,7 +176,6 @@ def audited_words(experiment: Experiment, vocabulary: list[str]) -> list[str]:
     for audit in experiment.audits:
         if problem := audit.blind(vocabulary):
             raise UserError(f"audits: {problem}")
-    return vocabulary if experiment.audits else []
 
 
 def check_audits(experiment: Experiment, corpus: Corpus) -> None:
@@ -185,7 +184,7 @@ def check_audits(experiment: Experiment, corpus: Corpus) -> None:
     Raises:
         UserError: An audit could find nothing with its vocabulary.
     """
-    audited_words(experiment, corpus.vocabulary)
+    check_words(experiment, corpus.vocabulary)
     names = ", ".join(audit.name for audit in experiment.audits if audit.needs_unseen)
     count = sum(int(repeated_N.sum()) for repeated_N in corpus.repeated)
     if names and count:

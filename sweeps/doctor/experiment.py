@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fedtext.client.audit_runner import audited_words
+from fedtext.client.audit_runner import check_words
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
@@ -124,7 +124,7 @@ def _sweep(
         return
     try:
         for case in cases:
-            audited_words(case.experiment, found[key(case.experiment)].vocabulary)
+            check_words(case.experiment, found[key(case.experiment)].vocabulary)
         yield from _places(made, cases, found, nodes if nodes is not None else [_this_machine(asked)])
     except UserError as error:
         yield _about.problem(str(error))
