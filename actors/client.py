@@ -159,6 +159,10 @@ class ClientActor:
         """
         return self.worker.evaluate(flat, round_, members, final, splits, attacked)
 
+    def own_models(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, Evaluated]:
+        """Evaluate clients' own models, as ``Worker.own_models`` does."""
+        return self.worker.own_models(flat, round_, members)
+
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:
         """Return the files of audits for a client: texts by file name."""
         return self.worker.audits.report(client, flat)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -201,24 +201,30 @@ class RayFleet:
         found = self._get(calls, self.timeout, f"evaluate round {round_}", kind)
         return {client: evaluated for evaluations in found for client, evaluated in evaluations.items()}
 
+    def own_models(self, handle: ray.ObjectRef, round_: int, clients: Sequence[int]) -> dict[int, Evaluated]:
+        what = f"evaluate clients' own models after round {round_}"
+        return self._of_each(clients, lambda actor, ids: actor.own_models.remote(handle, round_, ids), what, "own")
+
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
         call = self.actors[self.home[client]].report.remote(handle, client)
         return self._get([call], self.timeout, "report what audits have found")[0]
 
     def parts(self, handle: ray.ObjectRef, round_: int, clients: Sequence[int]) -> dict[int, ClientPart]:
-        members = self._by_actor(clients)
-        calls = [a.parts.remote(handle, round_, m) for a, m in zip(self.actors, members, strict=True) if m]
-        found = self._get(calls, self.timeout, "collect the clients' parts of the model")
-        return {client: part for parts in found for client, part in parts.items()}
+        what = "collect the clients' parts of the model"
+        return self._of_each(clients, lambda actor, ids: actor.parts.remote(handle, round_, ids), what)
 
     def private_states(self, clients: Sequence[int] | None = None) -> dict[int, bytes]:
-        if clients is None:
-            calls = [actor.private_states.remote(None) for actor in self.actors]
-        else:
-            members = self._by_actor(clients)
-            calls = [actor.private_states.remote(m) for actor, m in zip(self.actors, members, strict=True) if m]
-        found = self._get(calls, self.timeout, "collect the clients' state")
-        return {client: state for states in found for client, state in states.items()}
+        what = "collect the clients' state"
+        return self._of_each(clients, lambda actor, ids: actor.private_states.remote(ids), what)
+
+    def _of_each(
+        self, clients: Sequence[int] | None, call: Callable[[Any, Any], ray.ObjectRef], what: str, kind: str = ""
+    ) -> dict[int, Any]:
+        """Return what the actors that host these clients return, by client; None: all actors, about all theirs."""
+        members = [None] * len(self.actors) if clients is None else self._by_actor(clients)
+        calls = [call(a, ids) for a, ids in zip(self.actors, members, strict=True) if ids is None or ids]
+        found = self._get(calls, self.timeout, what, kind)
+        return {client: value for values in found for client, value in values.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:
         members = self._by_actor(list(states))

@@ -22,6 +22,7 @@ def final(federation: Federation) -> tuple[Any, ...]:
 
 def seen(record: RoundRecord) -> Any:
     kinds = ("AUC", "perplexity", "selected_", "attention_", "norm_", "trimmed", "geometric_", "krum_", "member_")
+    kinds += ("Local_", "Global_")
     figures = {name: value for name, value in record.metrics.items() if name.startswith(kinds)}
     assert figures.keys() & {"AUC", "AUC_0", "perplexity_val"}
     return record.clients, figures, record.files

@@ -51,23 +51,54 @@ def evaluate_client(
     if "test" in splits:
         evaluated.add(_backdoored(host, client, stack))
     if final and config.union is not None:
-        evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
-        own = (
-            host.experiment.model.parted
-            or host.experiment.model.ranks
-            or type(method).private is not Method.private
-            or method.before_evaluation()
-            or method.separates
-        )
-        if own or not common:  # otherwise all clients use the same model, and it is evaluated once
-            common["Global"] = _everywhere(host, flat, client, stack)
-        evaluated.add(common["Global"])
+        evaluated.add(_own_model(host, flat, client, stack, splits, common))
     if config.personalize is not None and (final or config.personalize_at == "evaluated"):
         if method.personalizes:
             for name, way in config.personalize.variants().items():
                 evaluated.add(_personalized(host, name, way, flat, round_, client, splits))
         else:
             evaluated.add(unchanged(evaluated))
+    return evaluated
+
+
+def own_model(
+    host: Host, flat: NDArray[np.float32], round_: int, client: int, common: dict[str, Evaluated]
+) -> Evaluated:
+    """Evaluate a client's own model on test texts, as described in ``Worker.own_models``.
+
+    Args:
+        host: The place that hosts the client.
+        flat: The shared parameters.
+        round_: Number of the round.
+        client: The client's id.
+        common: Evaluations that all clients of this host share. It is filled by the first client.
+    """
+    if client in host.adversaries.ids:  # as in evaluate_client
+        return Evaluated()
+    return _own_model(host, flat, client, ready(host, flat, round_, client), ("test",), common)
+
+
+def _own_model(
+    host: Host,
+    flat: NDArray[np.float32],
+    client: int,
+    stack: Stack,
+    splits: Sequence[str],
+    common: dict[str, Evaluated],
+) -> Evaluated:
+    """Evaluate ``Local`` and ``Global`` of a client that is ready for it."""
+    method, evaluated = host.method, Evaluated()
+    evaluated.add(_evaluate_splits(host, client, stack, "both", "Local", splits, scored=False))
+    own = (
+        host.experiment.model.parted
+        or host.experiment.model.ranks
+        or type(method).private is not Method.private
+        or method.before_evaluation()
+        or method.separates
+    )
+    if own or not common:  # otherwise all clients use the same model, and it is evaluated once
+        common["Global"] = _everywhere(host, flat, client, stack)
+    evaluated.add(common["Global"])
     return evaluated
 
 

@@ -70,6 +70,9 @@ class LocalFleet:
     ) -> dict[int, Evaluated]:
         return self.worker.evaluate(handle, round_, self.clients.evaluated(), final, splits, attacked)
 
+    def own_models(self, handle: NDArray[np.float32], round_: int, clients: Sequence[int]) -> dict[int, Evaluated]:
+        return self.worker.own_models(handle, round_, clients)
+
     def report(self, handle: NDArray[np.float32], client: int) -> dict[str, str]:
         return self.worker.audits.report(client, handle)
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedtext.audits.base import Population
 from fedtext.client.audit_runner import AuditRunner
-from fedtext.client.evaluate import evaluate_client
+from fedtext.client.evaluate import evaluate_client, own_model
 from fedtext.client.host import OPTIMIZER, Host
 from fedtext.client.texts import repeated_tests
 from fedtext.client.trained import Trained, arrays, state_as_sent
@@ -255,19 +255,35 @@ class Worker(Host):
         attacked, evaluates = members if attacked is None else attacked, set(members)
         here, first = self.audits.seen if self.experiment.audits else (), next(iter(attacked), None)
         for client in [*members, *(client for client in attacked if client in here and client not in evaluates)]:
-            try:
-                with one_torch_thread(), products(self.experiment.training.tf32):
-                    evaluated = evaluations[client] = Evaluated()
-                    if client in evaluates:
-                        evaluated.add(evaluate_client(self, flat, round_, client, final, splits, common))
-                    evaluated.add(self.audits.evaluate(client, round_, flat, client == first))
-            except Exception as error:  # as in train: any exception of a client's code is reported with its name
-                problem = told(error)
-                if self.experiment.participation.on_client_error == "fail":
-                    raise ClientError(self.clients[client].name, round_, problem) from error
-                evaluations[client] = Evaluated(problem=problem)
+            parts: list[Callable[[], Evaluated]] = []
+            if client in evaluates:
+                parts.append(partial(evaluate_client, self, flat, round_, client, final, splits, common))
+            parts.append(partial(self.audits.evaluate, client, round_, flat, client == first))
+            evaluations[client] = self._evaluated(client, round_, parts)
         return_freed()
         return evaluations
+
+    def own_models(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, Evaluated]:
+        """Evaluate ``Local`` and ``Global`` of clients on test texts; arguments and errors are those of ``evaluate``."""
+        common: dict[str, Evaluated] = {}
+        computed = {client: partial(own_model, self, flat, round_, client, common) for client in members}
+        evaluations = {client: self._evaluated(client, round_, [each]) for client, each in computed.items()}
+        return_freed()
+        return evaluations
+
+    def _evaluated(self, client: int, round_: int, parts: Sequence[Callable[[], Evaluated]]) -> Evaluated:
+        """Return the parts of a client's evaluation together, or its problem. Raises ClientError as ``evaluate``."""
+        evaluated = Evaluated()
+        try:
+            with one_torch_thread(), products(self.experiment.training.tf32):
+                for part in parts:
+                    evaluated.add(part())
+        except Exception as error:  # as in train: any exception of a client's code is reported with its name
+            problem = told(error)
+            if self.experiment.participation.on_client_error == "fail":
+                raise ClientError(self.clients[client].name, round_, problem) from error
+            return Evaluated(problem=problem)
+        return evaluated
 
 
 def _clocks() -> tuple[float, float]:

@@ -138,6 +138,11 @@ class Union(Strict):
     texts: PositiveInt | Literal["all"] = Field(
         "all", description="number of test texts, drawn from those of all clients"
     )
+    best_round: bool = Field(
+        False,
+        description="evaluate the clients of each round after it too, and report each client's best round, which test "
+        "texts choose: Local_best_round and Global_best_round, for comparison with papers that report these",
+    )
 
 
 class Evaluation(Strict):

@@ -7,6 +7,7 @@ from fedtext.metrics.privacy import ATTACKS, PRIVACY
 
 _score = partial(Metric, validation=True, columns="all")
 _union = partial(Metric, when=LATE, columns="all")
+_best = partial(Metric, when="every round", columns="none")
 _perplexity = partial(_score, unit="perplexity", better="smaller")
 _bits = partial(_score, unit="bits", better="smaller", columns="test")
 _nats = partial(_score, unit="nats", better="smaller", columns="none")
@@ -23,6 +24,11 @@ BYTES = (
     "can be compared by it if none of them has <unk>, which costs less than the word it stands for."
 )
 _UNION = "With evaluation.union (FedeVocab paper, section 4.3); all branches of a model together."
+_BEST = (
+    "With evaluation.union.best_round: after each round the clients that took part in it are evaluated, and the best "
+    "value of each counts, as FedeVocab's published code has it. Test texts choose the round, so that it is above what "
+    "any model of the run has. It is no metric to choose trials by."
+)
 # In the order of a table's columns. The first one that matches a name counts.
 METRICS: list[Metric] = [
     _score(
@@ -48,6 +54,8 @@ METRICS: list[Metric] = [
     _union("Global", "accuracy of each client's own model on the texts of all clients, mean over clients", _UNION),
     _union("Local_p10", "the Local accuracy that nine clients in ten reach", _UNION),
     _union("Global_geometric", "geometric mean of the clients' Global accuracies", _UNION, columns="none"),
+    _best("Local_best_round", "Local of each client's best round, mean over clients", _BEST),
+    _best("Global_best_round", "Global of each client's best round, mean over clients", _BEST),
     _score(
         "AUC",
         "area under the ROC curve of the shared model, over the texts of all clients together",

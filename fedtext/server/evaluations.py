@@ -37,7 +37,7 @@ def add_evaluations(
         error = ClientError(names[client], record.round, evaluations[client].problem)
         if not done.keys() - set(attacked):
             raise error
-        logging.getLogger(__name__).warning("%s; it is left out of the evaluation", error)
+        warn_left_out(error)
     if failed:
         record.metrics["evaluations_failed"] = float(len(failed))
     for client, evaluated in done.items():
@@ -49,6 +49,11 @@ def add_evaluations(
     record.metrics |= pooled(list(done.values()))
     if every is not None:
         record.curves |= curves(list(done.values()), every)
+
+
+def warn_left_out(error: ClientError) -> None:
+    """Log that a client, which failed with this error, is left out of the evaluation."""
+    logging.getLogger(__name__).warning("%s; it is left out of the evaluation", error)
 
 
 def evaluate_fleet(

@@ -19,6 +19,7 @@ from fedtext.methods import layouts
 from fedtext.models.ranks import Ranks
 from fedtext.records import RoundRecord
 from fedtext.server import repeats
+from fedtext.server.best_rounds import BestRounds
 from fedtext.server.buffer import UpdateBuffer
 from fedtext.server.collusion import chosen
 from fedtext.server.continuations import Continuations
@@ -81,6 +82,8 @@ class Federation(Generic[FleetT]):
         kept = snapshot.moments if snapshot else None
         buffer = experiment.server.buffer
         self.buffer = UpdateBuffer(buffer, experiment, trainees, fleet, kept) if buffer else None
+        union = experiment.evaluation.union
+        self.best = BestRounds(len(fleet.clients), kept) if union and union.best_round else None
         self.step = ServerStep(experiment, shared, self.decoder.sent, fleet, len(trainees), kept)
         received = layouts.received(experiment.method, self.layout, experiment.model.fixes, experiment.uplink)
         self.downlink = Downlink(experiment, received, self._took_part, ranks)
@@ -140,7 +143,10 @@ class Federation(Generic[FleetT]):
             metrics["train_seconds"] = seconds
             record = RoundRecord(round_, time.time(), metrics)
             self.history.append(record)
-            attacked = self._attacked(attempts[-1], last)
+            done = attempts[-1].completed
+            attacked = self.fleet.clients.audited(done, last) if self.experiment.audits else []
+            if self.best:
+                metrics.update(self.best.observe(self.fleet, handle, round_, done))
             if self.experiment.evaluates(round_):
                 self._evaluate(handle, record, attacked)
             if last:
@@ -164,7 +170,7 @@ class Federation(Generic[FleetT]):
     def _save(self, checkpoints: Checkpoints) -> None:
         selected = None if self.selected is self.flat else self.selected
         private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
-        moments = self.step.to_keep()
+        moments = self.step.to_keep() | (self.best.to_keep() if self.best else {})
         if self.buffer:
             moments |= self.buffer.to_keep(len(self.history))
         checkpoints.save(self.flat, private, self.history, moments, selected)
@@ -267,18 +273,12 @@ class Federation(Generic[FleetT]):
             if update:
                 yield update
         if round_ == 1:  # later ones have the same terms
-            trained = [client for client in traffic.cohort if client not in traffic.errors]
-            texts = max((self.fleet.clients[client].samples for client in trained), default=0)
+            texts = max((self.fleet.clients[client].samples for client in traffic.completed), default=0)
             check_terms(self.experiment, traffic.sums, texts)
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
             self.failures.check(round_, traffic.errors)
-
-    def _attacked(self, completed: Traffic, last: bool) -> list[int]:
-        """Return the ids of the clients that audits attack, of those that have completed a round."""
-        done = [client for client in completed.cohort if client not in completed.errors]
-        return self.fleet.clients.audited(done, last) if self.experiment.audits else []
 
     def _evaluate(self, handle: Any, record: RoundRecord, attacked: Sequence[int]) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""

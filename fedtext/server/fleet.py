@@ -179,6 +179,18 @@ class Fleet(Protocol):
             Evaluations by client, with the metrics of audits. A client that is only attacked has no others.
         """
 
+    def own_models(self, handle: Any, round_: int, clients: Sequence[int]) -> dict[int, Evaluated]:
+        """Evaluate clients' own models on test texts: ``Local`` and ``Global``.
+
+        Args:
+            handle: The parameters that clients receive.
+            round_: Number of the round.
+            clients: Ids of the clients.
+
+        Returns:
+            Evaluations by client.
+        """
+
     def report(self, handle: Any, client: int) -> dict[str, str]:
         """Return the files of audits for a client, after it has been evaluated: texts by file name."""
 

@@ -67,6 +67,11 @@ class Traffic:
         return self.sampled if self.started is None else list(self.started)
 
     @property
+    def completed(self) -> list[int]:
+        """Ids of the clients that completed the round."""
+        return [client for client in self.cohort if client not in self.errors]
+
+    @property
     def trained(self) -> int:
         """Number of clients that completed the round."""
         return len(self.cohort) - len(self.errors)

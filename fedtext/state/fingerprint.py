@@ -69,6 +69,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "": {"adversaries": None},  # at the top level
     "server": {"aggregation": {"name": "auto"}, "secure_aggregation": None, "buffer": None},
     "evaluation": {"personalize_at": "last", "clients": "all", "generate": None},
+    "evaluation.union": {"best_round": False},
     "participation": {
         "min_clients": 1,
         "availability": None,

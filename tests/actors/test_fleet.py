@@ -247,7 +247,8 @@ def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live()
     drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
     sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
     known_SV = np.arange(2 * len(FEW.vocabulary)).reshape(2, -1) % 3 == 0
-    two, reading = replace(FEW, table_VD=drawn, public_SV=known_SV), {"personalize": None, "union": {"texts": 39}}
+    two = replace(FEW, table_VD=drawn, public_SV=known_SV)
+    reading = {"personalize": None, "union": {"texts": 39, "best_round": True}}
     recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
     for method, vectors, corpus, evaluation in (
         ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two, reading),
