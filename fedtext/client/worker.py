@@ -264,7 +264,7 @@ class Worker(Host):
         return evaluations
 
     def own_models(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, Evaluated]:
-        """Evaluate ``Local`` and ``Global`` of clients on test texts; arguments and errors are those of ``evaluate``."""
+        """Evaluate ``Local`` and ``Global`` of clients on test texts. Arguments and errors are as of ``evaluate``."""
         common: dict[str, Evaluated] = {}
         computed = {client: partial(own_model, self, flat, round_, client, common) for client in members}
         evaluations = {client: self._evaluated(client, round_, [each]) for client, each in computed.items()}

@@ -18,10 +18,10 @@ from tests.loops import nonempty
 CORPUS = tiny.corpus(clients=5)
 
 
-def experiment(method: Any = "fedevocab", union: Any = {"best_round": True}, **changes: Any) -> Experiment:
+def experiment(method: Any = "fedevocab", best_round: bool = True, **changes: Any) -> Experiment:
     training = tiny.TRAINING | {"rounds": 4, "optimizer": {"lr": 0.3, "momentum": 0.5}}
     changes = {"seed": 4, "participation": {"fraction": 0.2}, "training": training} | changes
-    evaluation = {"personalize": None, "every": 4, "union": union}
+    evaluation = {"personalize": None, "every": 4, "union": {"best_round": best_round}}
     return tiny.experiment(method, evaluation=evaluation, **changes)
 
 
@@ -42,7 +42,7 @@ def test_clients_are_evaluated_in_their_rounds_and_their_best_values_averaged(me
 
 
 def test_nothing_else_of_a_run_changes() -> None:
-    asked, plain = (final(experiment(union={"best_round": best}), CORPUS) for best in (True, False))
+    asked, plain = (final(experiment(best_round=best), CORPUS) for best in (True, False))
     assert asked[:2] == plain[:2]
     for ours, theirs in zip(asked[2], plain[2], strict=True):
         assert ours.keys() - theirs.keys() == {"Local_best_round", "Global_best_round"}
