@@ -7,7 +7,7 @@ from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigra
 from dashboards.last import last_values
 from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
-from fedtext.config.selection import threshold
+from fedtext.config.selection import BEST_ROUND, threshold
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
 from fedtext.server.selection import best_round
@@ -21,6 +21,9 @@ Rows = dict[str, list[Case]]  # the cases of each row, one for each seed
 
 def when(table: Table, rows: Rows) -> str:
     """Return a sentence on the round in which models were evaluated."""
+    best = [column for column, word in table.read.items() if word.endswith(BEST_ROUND)]
+    if best:
+        return f"Test texts have chosen each client's round of {' and '.join(best)}; other columns are of the last one."
     chosen = {case.experiment.evaluation.select for cases in rows.values() for case in cases} - {"last"}
     if chosen:
         return (

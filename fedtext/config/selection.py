@@ -8,6 +8,7 @@ Sorting: TypeAlias = Literal[
     "Ag_val", "Ap_val", "Local_val", "AUC_val", "perplexity_val", "bits_per_byte_val",
     "Ag", "Ap", "Local", "Global", "AUC", "perplexity", "bits_per_byte", "loss",
 ]  # fmt: skip
+BEST_ROUND = "_best_round"  # end of the names of metrics whose round test texts choose, which select nothing
 
 
 def threshold(metric: str, value: float) -> str:

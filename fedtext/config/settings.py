@@ -25,6 +25,7 @@ from fedtext.config.sections import (
     Tracking,
     Wire,
 )
+from fedtext.config.selection import BEST_ROUND
 from fedtext.config.server import MethodsOwn
 from fedtext.config.tune import Tune
 from fedtext.config.yaml_text import number
@@ -200,7 +201,9 @@ class Settings(Strict):
             found = {kind + ("" if name == "Ag" else f"_{name}") for name in (shared, *tuned) for kind in kinds}
         else:
             found = {shared, "AUC" + shared[2:], *tuned}
-        union = {"Global", "Global_geometric", "Local_p10"} if self.evaluation.union else set()
+        asked = self.evaluation.union
+        union = {"Global", "Global_geometric", "Local_p10"} if asked else set()
+        union |= {name + BEST_ROUND for name in ("Local", "Global")} if asked and asked.best_round else set()
         found |= {"Local"} if union else set()
         attacked = self.adversaries and isinstance(self.adversaries.attack, Backdoor)
         union |= {"backdoor_success"} if attacked else set()

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
-from fedtext.config.selection import Sorting
+from fedtext.config.selection import BEST_ROUND, Sorting
 from fedtext.metrics import find, smaller_is_better
 from fedtext.schema import Strict
 
@@ -101,6 +101,8 @@ class Tune(Strict):
                 raise ValueError(f"tune.metrics: there is no metric {name} (--keys metrics lists all)")
             if metric.better == "neither" or metric.kind in ("cost", "sweep") or metric.unit == "delta":
                 raise ValueError(f"tune.metrics: {name} is nothing to optimise: {metric.summary}")
+            if name.endswith(BEST_ROUND):
+                raise ValueError(f"tune.metrics: test texts have chosen {name}: use {name.removesuffix(BEST_ROUND)}")
         if self.scheduler != "none":
             raise ValueError(
                 f"tune.scheduler: {self.scheduler} compares by one metric: leave out the scheduler or tune.metrics"

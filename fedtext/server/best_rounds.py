@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.config.selection import BEST_ROUND
 from fedtext.errors import ClientError
 from fedtext.server.evaluations import warn_left_out
 from fedtext.server.fleet import Fleet
@@ -53,7 +54,7 @@ class BestRounds:
             for name, best_K in self.best.items():
                 if name in evaluated.metrics:
                     best_K[client] = np.fmax(best_K[client], np.float32(evaluated.metrics[name]))
-        means = {f"{name}_best_round": best_K[~np.isnan(best_K)] for name, best_K in self.best.items()}
+        means = {name + BEST_ROUND: best_K[~np.isnan(best_K)] for name, best_K in self.best.items()}
         return {name: float(known.mean(dtype=np.float64)) for name, known in means.items() if len(known)}
 
     def to_keep(self) -> dict[str, NDArray[np.float32]]:

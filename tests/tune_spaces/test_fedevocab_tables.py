@@ -22,6 +22,7 @@ from fedtext.models.inits import EachInit
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.training.config import SGD, Adam, AdamW
+from sweeps.results import check_columns, when
 from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.cases import Case
@@ -65,6 +66,7 @@ def _cases(number: str, scene: str) -> dict[str, Case]:
 @pytest.mark.parametrize(("number", "scene"), THERE)
 def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> None:
     table = papers.tables(PAPER, [number], scene)[number]
+    check_columns(number, table, {name: [case] for name, case in _cases(number, scene).items()}, Scale())
     for name, case in nonempty(_cases(number, scene).items()):
         made = case.experiment
         assert set(table.rows[name].paper[scene]) <= set(table.read)
@@ -79,7 +81,16 @@ def test_behind_every_figure_stands_an_experiment(number: str, scene: str) -> No
         assert made.method.name.split("_")[0] == table.rows[name].system.split("-")[0].split()[0].lower()
 
 
-@pytest.mark.parametrize(("number", "printed"), [("3", DISTILBERT), ("4", BILSTM), ("5", ABLATION)])
+def test_it_is_said_that_test_texts_choose_the_best_round() -> None:
+    said = "Test texts have chosen each client's round of Global and Local; other columns are of the last one."
+    for number in ("4", "4-best"):
+        rows = {name: [case] for name, case in _cases(number, "SST-2").items()}
+        assert (when(PAPER.tables[number], rows) == said) == (number == "4-best")
+        chosen = {case.experiment.evaluation.union.best_round for (case,) in rows.values()}
+        assert chosen == {number == "4-best"}
+
+
+@pytest.mark.parametrize(("number", "printed"), [("3", DISTILBERT), ("4", BILSTM), ("4-best", BILSTM), ("5", ABLATION)])
 def test_the_figures_are_those_the_paper_prints(number: str, printed: dict[str, tuple[float, ...]]) -> None:
     rows = PAPER.tables[number].rows
     found = {

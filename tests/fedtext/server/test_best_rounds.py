@@ -13,7 +13,6 @@ from fedtext.errors import ClientError
 from fedtext.evaluation import Evaluated
 from fedtext.testing.runs import final
 from tests import tiny
-from tests.loops import nonempty
 
 CORPUS = tiny.corpus(clients=5)
 
@@ -96,5 +95,10 @@ def test_a_method_whose_clients_do_not_take_part_is_refused() -> None:
 
 
 def test_trials_are_not_chosen_by_it() -> None:
-    made = experiment()
-    assert all(nonempty("best_round" not in name for name in made.evaluated_metrics))
+    assert {"Local_best_round", "Global_best_round"} <= experiment().evaluated_metrics
+    for tune, said in (
+        ({"metric": "Global_best_round"}, "Input should be"),
+        ({"metric": "Local", "metrics": ["Local", "Global_best_round"]}, "test texts have chosen Global_best_round"),
+    ):
+        with pytest.raises(ValidationError, match=said):
+            experiment(tune=tune)
