@@ -29,6 +29,8 @@ _SECRET = (
     "the noise is drawn from the operating system's entropy; where the run's state is kept, so is its key (noise.key), "
     "and anyone who can read that can remove the noise"
 )
+# Ledgers of earlier versions do not have it: with reproducible noise, their runs of one seed have the same samples.
+OWN_SAMPLES = "the samples of clients are drawn from the key of the run's noise, independent of those of other runs"
 OWN_ROWS = (
     "an observer of the outputs does not know the seed: the initial rows of clients' own words are drawn from it in "
     "the order of all clients' words, so that with it the words of one client change the updates of others"

@@ -1,5 +1,6 @@
 """The guarantee of several runs on the same clients together, such as the trials of a sweep."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from fedtext.ledger import distributed
 from fedtext.ledger.assumptions import (
     MASKS,
     OWN_ROWS,
+    OWN_SAMPLES,
     POOLED_VECTORS,
     ZERO_OUT,
     draws_own_rows,
@@ -32,6 +34,10 @@ _LATER = (
 # whose updates are zeros give the same sums.
 _BOTH = "runs that are private with or without a client are so with zeros for its updates too"
 _INDEPENDENT = "each run draws samples of clients of its own, from the key of its noise, independent of all others"
+_SHARED = (
+    "{} runs are composed without amplification: by their records a version of fedtext wrote them that drew the same "
+    "samples of clients for all runs of a seed"
+)
 _UNKNOWN = (
     "not computed: clients add the noise, and what it guarantees depends on each run's number of coordinates: it is "
     "known once each of these runs has completed a round"
@@ -60,6 +66,17 @@ class Trial:
     def added(self) -> Added | None:
         """The noise that clients add; None if they add none, or it is not known."""
         return next((entry.added for entry in self.ledger if entry.added), None)
+
+    @property
+    def is_amplified(self) -> bool:
+        """Whether Poisson samples amplify its guarantee."""
+        return not is_distributed(self.experiment) and self.experiment.participation.apart is None
+
+    @property
+    def draws_own_samples(self) -> bool:
+        """Whether its samples do not depend on those of other runs. A run that has no ledger yet is to draw such."""
+        secret = self.experiment.privacy.noise == "secret"
+        return secret or not self.ledger or any(OWN_SAMPLES in entry.assumptions for entry in self.ledger)
 
 
 def together(trials: Iterable[Trial]) -> Iterator[tuple[Entry, Sequence[Trial]]]:
@@ -101,11 +118,12 @@ def _entry(trials: Sequence[Trial]) -> Entry:
     relations = {ZERO_OUT if is_distributed(run) else neighbours(run) for run in runs}
     mixed = len(relations) > 1
     against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [ZERO_OUT if mixed else neighbours(runs[0])]
-    samples = [_INDEPENDENT] if len(runs) > 1 and any(map(_amplified, runs)) else []
-    assumptions = "; ".join([*against, *([_BOTH] if mixed else []), *samples, *_unknown_seed(trials), _LATER])
+    shared = _sharing(trials)
+    said = [*against, *([_BOTH] if mixed else []), *_samples(trials, shared), *_unknown_seed(trials), _LATER]
+    assumptions = "; ".join(said)
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
-    others = tuple(_mechanisms(run) for run in runs if not is_distributed(run))
+    others = tuple(_mechanisms(run, one) for run, one in zip(runs, shared, strict=True) if not is_distributed(run))
     if adding:
         inverse = sum(count / multiplier**2 for multiplier, _, count in others)
         rounds = tuple((trial.added.shares, trial.added.rounds) for trial in trials if trial.added)
@@ -141,13 +159,32 @@ def _unknown_seed(trials: Sequence[Trial]) -> Iterator[str]:
         yield MASKS
 
 
-def _amplified(run: "Experiment") -> bool:
-    """Return whether Poisson samples amplify the guarantee of a run."""
-    return not is_distributed(run) and run.participation.apart is None
+def _sharing(trials: Sequence[Trial]) -> list[bool]:
+    """Return which runs have Poisson samples that depend on those of another one: both have the same seed.
+
+    Not even the sum of their epsilons holds for these together: a client is in a round of all of them or of none.
+    """
+    drawn = [trial.is_amplified and not trial.draws_own_samples for trial in trials]
+    seeds = Counter(trial.experiment.seed for trial, one in zip(trials, drawn, strict=True) if one)
+    return [one and seeds[trial.experiment.seed] > 1 for trial, one in zip(trials, drawn, strict=True)]
 
 
-def _mechanisms(run: "Experiment") -> tuple[float, float, int]:
-    """Return noise multiplier, probability of a client to be in a sample, and number of a run's Gaussian mechanisms."""
+def _samples(trials: Sequence[Trial], shared: Sequence[bool]) -> Iterator[str]:
+    """Yield what the guarantee of several runs rests on with Poisson samples, and why some of them do not amplify."""
+    if any(shared):
+        yield _SHARED.format(sum(shared))
+    if len(trials) > 1 and any(trial.is_amplified and not one for trial, one in zip(trials, shared, strict=True)):
+        yield f"of the others {_INDEPENDENT}" if any(shared) else _INDEPENDENT
+
+
+def _mechanisms(run: "Experiment", shared: bool) -> tuple[float, float, int]:
+    """Return noise multiplier, probability of a client to be in a sample, and number of a run's Gaussian mechanisms.
+
+    Args:
+        run: The experiment.
+        shared: Whether other runs have its samples. The bound then is of the worst samples: a client in each of them.
+    """
     if strategy(run):
         return noise_multiplier(run), 1.0, 1
-    return noise_multiplier(run), *composed(run, run.training.rounds)
+    fraction, count = composed(run, run.training.rounds)
+    return noise_multiplier(run), 1.0 if shared else fraction, count

@@ -1,11 +1,14 @@
 """The guarantee of all trials of a sweep together."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fedtext.accounting import composition
+from fedtext.accounting.entry import Entry
 from fedtext.ledger import ledger, read, text
+from fedtext.ledger.assumptions import OWN_SAMPLES
 from fedtext.ledger.report import of_trials
 from fedtext.ledger.together import Trial, together
 from tests import tiny
@@ -60,6 +63,37 @@ def test_poisson_samples_are_composed_no_worse_than_by_renyi_divergence() -> Non
     ((apart, _),) = together([trial({"multiplier": z}) for z in (1.0, 2.0)])
     assert "samples of clients of its own" not in apart.assumptions, "nothing is amplified"
     assert composition.several(((0.05, 0.1, 50),), 1e-5) <= composition.gaussian(0.05, 50, 1e-5)
+
+
+def test_runs_whose_records_do_not_say_that_samples_are_their_own_are_not_amplified_together() -> None:
+    poisson = {"fraction": 0.1, "sampling": "poisson"}
+    said = ledger(trial({"multiplier": 1.0}, poisson).experiment, 100, 10, ROUNDS)
+    assert all(OWN_SAMPLES in entry.assumptions for entry in nonempty(said))
+    silent = [replace(entry, assumptions=entry.assumptions.replace(OWN_SAMPLES, "")) for entry in said]
+
+    def earlier(z: float, entries: list[Entry] = silent, **changes: Any) -> Trial:
+        return replace(trial({"multiplier": z}, poisson, **changes), ledger=entries)
+
+    ((entry, _),) = together([earlier(1.0), earlier(2.0)])
+    assert entry.epsilon == pytest.approx(composition.gaussian((ROUNDS + ROUNDS / 4) ** -0.5, 1, 1e-5))
+    assert "2 runs are composed without amplification" in entry.assumptions
+    assert "samples of clients of its own" not in entry.assumptions
+    ((entry, _),) = together([earlier(1.0), earlier(2.0), earlier(4.0, said)])
+    assert entry.epsilon == pytest.approx(composition.several(((1.0, 1, 25), (2.0, 1, 25), (4.0, 0.1, 25)), 1e-5))
+    assert "of the others each run draws samples of clients of its own" in entry.assumptions
+    secret = {"privacy": {"noise": "secret"}}
+    users = {"corpus": SHOPS}
+    for made in nonempty(
+        [
+            [earlier(1.0), earlier(2.0, said)],  # one alone shares its samples with none
+            [earlier(1.0, **secret), earlier(2.0, **secret)],  # drawn from a secret key in earlier versions too
+            [earlier(1.0, **users), earlier(2.0, **users, seed=1)],  # drawn from another seed
+            [earlier(1.0, []), earlier(2.0, [])],  # not begun yet
+        ]
+    ):
+        ((entry, _),) = together(made)
+        assert entry.epsilon == composition.several(((1.0, 0.1, ROUNDS), (2.0, 0.1, ROUNDS)), 1e-5)
+        assert "each run draws samples of clients of its own" in entry.assumptions
 
 
 def test_what_cannot_be_added_up_has_no_number() -> None:
