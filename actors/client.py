@@ -122,7 +122,7 @@ class ClientActor:
             update = self.decoder.update(reply.payload, reply.client, flat, round_)
             self.summation.check(update)
         except ValueError as refused:  # the server would refuse it as well
-            return Reply(reply.client, error=str(refused))
+            return Reply(reply.client, error=str(refused), trained=True)
         if self.sum is None or self.sum[0] != round_:
             self.sum = round_, self.summation.empty()
         self.sum[1].add(update)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -63,6 +63,7 @@ class RayFleet:
         self.bytes_up: dict[int, int] = {}  # of each client's last payload
         self.took: list[float] = []  # seconds of each local update of the last round
         self.late = 0  # local updates of the last round that had not returned in time
+        self.left_out: Collection[int] = ()
         initial = ray.put(dict(private))
         weights = self.clients.samples
         self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
@@ -138,7 +139,7 @@ class RayFleet:
         fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
         waiting, audited = {}, self.clients.audited(cohort, round_ == self.rounds) if self.audits else []
         for place, hosted in enumerate(self._by_actor(cohort)):
-            for call in grouped(stacks(hosted, self.stack), self.seconds, self.bytes_up, self.size):
+            for call in grouped(stacks(hosted, self.stack, self.left_out), self.seconds, self.bytes_up, self.size):
                 reply = self.actors[place].train.remote(handle, round_, call, fold[place], audited)
                 waiting[reply] = list(chain(*call))
         self.folding = [place for place, folds in enumerate(fold) if folds]

@@ -51,6 +51,8 @@ class Reply:
         bytes_up: Size of the encoded update.
         metrics: Metrics of the local update, by name.
         error: Why the local update failed; empty if it did not.
+        trained: Whether it failed by what its training led to, and does so whenever it is repeated; an error during the
+            local update may have a passing reason, such as want of memory.
         unfit: Whether it fails with every client, since the network cannot be trained.
     """
 
@@ -59,4 +61,5 @@ class Reply:
     bytes_up: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     error: str = ""
+    trained: bool = False
     unfit: bool = False

@@ -1,6 +1,6 @@
 """The fleet whose clients live in this process."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ from fedtext.state.noise_key import NoiseKey, noise_key
 
 class LocalFleet:
     """All clients in this process, one after the other. Needs neither Ray nor a network."""
+
+    left_out: Collection[int] = ()
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class LocalFleet:
     def train(self, handle: NDArray[np.float32], round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         experiment = self.worker.experiment
         audited = self.clients.audited(cohort, round_ == experiment.training.rounds) if experiment.audits else ()
-        for members in stacks(cohort, self.stack):
+        for members in stacks(cohort, self.stack, self.left_out):
             yield from self.worker.train(handle, round_, members, audited)
 
     def partials(self, round_: int) -> Iterator[Sum]:

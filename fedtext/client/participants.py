@@ -1,6 +1,6 @@
 """The clients that take part in an experiment, as the simulation knows them before the first round."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -16,9 +16,23 @@ from fedtext.server.fleet import ClientTable
 from fedtext.server.start import participant_count
 
 
-def stacks(cohort: Sequence[int], size: int) -> list[list[int]]:
-    """Split a cohort into stacks: its members in each block of ``size`` consecutive client ids."""
-    return [list(members) for _, members in groupby(sorted(cohort), key=lambda client: client // size)]
+def stacks(cohort: Sequence[int], size: int, left_out: Collection[int] = ()) -> list[list[int]]:
+    """Split a cohort into stacks: its members in each block of ``size`` consecutive client ids.
+
+    Args:
+        cohort: Ids of the clients.
+        size: Number of ids in a block.
+        left_out: Ids of those that are in no stack. The others of their blocks are trained one by one, as they were
+            when these failed (``Worker.train``).
+    """
+    blocks = [list(members) for _, members in groupby(sorted(cohort), key=lambda client: client // size)]
+    if not left_out:
+        return blocks
+    made: list[list[int]] = []
+    for members in blocks:
+        others = [client for client in members if client not in left_out]
+        made += [members] if len(others) == len(members) else [[client] for client in others]
+    return made
 
 
 def participants(experiment: Experiment, corpus: Corpus) -> Sequence[ClientData]:

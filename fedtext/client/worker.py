@@ -154,7 +154,7 @@ class Worker(Host):
         finished, tables = dict[int, Finished](), stack.tables(stack.table_ND)
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
             if wrong := outcome.problem(stack.flat_CP[place], tables[place]):
-                finished[client] = Reply(client, error=wrong), {}
+                finished[client] = Reply(client, error=wrong, trained=True), {}
                 continue
             start = _clocks()
             payload, kept, said = self._sent(trained, place, client, outcome.steps)

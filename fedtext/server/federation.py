@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Generic
 
 import numpy as np
@@ -33,7 +34,7 @@ from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.failures import Failures
+from fedtext.state.failures import AGAIN, Failures
 from fedtext.wire.decoder import Decoder
 
 
@@ -196,9 +197,10 @@ class Federation(Generic[FleetT]):
             try:
                 self.step.secure.begin(round_, len(attempts), sample)
                 place = self.buffer or self.fleet
-                replies = place.train(handle, round_, sample.clients)
+                left, failing = repeats.leave_out(self.failures, self.fleet, round_, sample.clients)
+                replies = chain(left, place.train(handle, round_, sample.clients))
                 replies = in_order(replies, sample.clients, round_, self.names)
-                updates = self._updates(replies, round_, attempts[-1])
+                updates = self._updates(replies, round_, attempts[-1], failing)
                 given = self.adversaries, self.state, self.decoder.sent, self.step.summation.check
                 updates = chosen(self.experiment, updates, *given)
                 updates = self.buffer.scaled(updates, round_) if self.buffer else updates
@@ -244,17 +246,26 @@ class Federation(Generic[FleetT]):
             spent_s += samples[-1].seconds or 0.0
         return [client for sample in samples for client in sample.received]
 
-    def _updates(self, replies: Iterable[Reply], round_: int, traffic: Traffic) -> Iterator[Update]:
+    def _updates(
+        self, replies: Iterable[Reply], round_: int, traffic: Traffic, failing: Sequence[int] = ()
+    ) -> Iterator[Update]:
         """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.
+
+        Args:
+            replies: The replies of an attempt at a round.
+            round_: Number of the round.
+            traffic: Receives the sums of the attempt.
+            failing: Ids of clients that failed in the round before, and whose updates count for nothing.
 
         Raises:
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
             UserError: The method weighs a term of the loss that there is not, no client can train the network, or a
-                round with noise is repeated and other clients fail in it.
+                round with noise is repeated and further clients fail in it.
             TooFewClientsError: All replies have come, and too few have an update.
         """
+        trained = set[int]()  # those that fail by what their training led to
         for reply in replies:
-            error, update = reply.error, None
+            error, update = reply.error or AGAIN * (reply.client in failing), None
             if reply.payload.size and not error:
                 try:
                     base = self.buffer.received(reply.client, round_) if self.buffer else self.flat
@@ -262,6 +273,8 @@ class Federation(Generic[FleetT]):
                     self.step.summation.check(update)
                 except ValueError as refused:
                     error = str(refused)
+            if reply.trained or (error and not reply.error):
+                trained.add(reply.client)
             if reply.unfit:
                 raise NetworkError(error)
             if error:
@@ -278,7 +291,7 @@ class Federation(Generic[FleetT]):
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
-            self.failures.check(round_, traffic.errors)
+            self.failures.check(round_, traffic.errors, trained)
 
     def _evaluate(self, handle: Any, record: RoundRecord, attacked: Sequence[int]) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""

@@ -1,6 +1,6 @@
 """The interface between the server's loop over rounds and the clients."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, overload
 
@@ -116,11 +116,13 @@ class Fleet(Protocol):
         withheld: Rows of the table that no client sends; None if there are none.
         baselines: Metrics of models without training, by name (for language models those of unigrams).
         noise: The run's key of random draws that hide something, for its clients and its server.
+        left_out: Ids of the clients that ``train`` leaves out, since they failed in this round before it was repeated.
     """
 
     withheld: NDArray[np.int64] | None
     baselines: Mapping[str, float]
     noise: NoiseKey
+    left_out: Collection[int]
 
     @property
     def clients(self) -> ClientTable:
@@ -156,7 +158,7 @@ class Fleet(Protocol):
             cohort: Ids of the clients.
 
         Returns:
-            The reply of each client, in the order in which they finish.
+            The reply of each client that is not left out, in the order in which they finish.
         """
 
     def partials(self, round_: int) -> Iterator[Sum]:

@@ -1,11 +1,14 @@
-"""Rounds that too few clients complete: they are repeated with another sample."""
+"""Rounds that are repeated: with another sample if too few clients complete them, or after an interruption."""
 
 from collections.abc import Sequence
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.messages import Reply
+from fedtext.server.fleet import Fleet
 from fedtext.server.sampling import HIDING, most
 from fedtext.server.traffic import Traffic
+from fedtext.state.failures import AGAIN, Failures
 
 ATTEMPTS = 3  # at a round
 
@@ -95,6 +98,25 @@ def some_may_train(experiment: Experiment) -> bool:
     config = experiment.participation
     refused = config.on_client_error == "skip"  # by the server: their clients keep what they have trained
     return config.min_clients > 1 or refused or experiment.server.secure_aggregation is not None
+
+
+def leave_out(
+    failures: Failures | None, fleet: Fleet, round_: int, clients: Sequence[int]
+) -> tuple[list[Reply], list[int]]:
+    """Have a fleet leave out the clients that failed in a round before, if that is repeated with the same noise.
+
+    Args:
+        failures: The failures of the run; None: a repeated round need not have the same.
+        fleet: The clients.
+        round_: Number of the round.
+        clients: Ids of its clients.
+
+    Returns:
+        The replies of those that are left out, and the ids of those that train and fail again.
+    """
+    left, failing = failures.earlier(round_, clients) if failures else ([], [])
+    fleet.left_out = frozenset(left)
+    return [Reply(client, error=AGAIN) for client in left], failing
 
 
 def sentence(experiment: Experiment, round_: int, attempts: Sequence[Traffic], names: Sequence[str]) -> str:

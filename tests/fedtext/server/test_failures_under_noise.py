@@ -1,5 +1,7 @@
 """Clients that fail in a round with noise: the round is not repeated with others, since its noise is the same."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedtext.client.local_fleet import LocalFleet
+from fedtext.client.worker import Worker
 from fedtext.errors import UserError
 from fedtext.messages import Reply
 from fedtext.server.start import start
@@ -73,17 +76,30 @@ def test_a_round_with_noise_is_not_repeated_with_other_clients(name: str, tmp_pa
     asked = begun(name, tmp_path / "asked")
     client = min({*asked._sample(1).clients} & {*asked._sample(2).clients})
     (first, second) = released(name, tmp_path, {2: client}, rounds=2)
-    for failing in nonempty(({}, {1: client, 2: client})):
-        again = begun(name, tmp_path)
-        again.fleet.failing = failing
-        with pytest.raises(UserError, match=r"^round [12]: other clients failed in it than before .*: start a new run"):
-            list(again.run())
-        if name == "clients":
-            opened = again.fleet.steps.count("open")
-            assert opened == len(again.history), "no sum that differs is opened"
+    again = begun(name, tmp_path)
+    again.fleet.failing = {1: client, 2: client}
+    with pytest.raises(UserError, match=r"^round 1: other clients failed in it than before .*: start a new run"):
+        list(again.run())
+    if name == "clients":
+        assert again.fleet.steps.count("open") == len(again.history) == 0, "no sum that differs is opened"
     third = released(name, tmp_path, {2: client, 3: client})
     assert [one.tobytes() for one in third[:2]] == [first.tobytes(), second.tobytes()]
     assert len(third) == 3, "what was never released may be computed with whoever does not fail"
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in NOISY if name != SLOW), pytest.param(SLOW, marks=pytest.mark.slow)]
+)
+def test_a_client_that_failed_is_left_out_of_the_repeated_round_if_it_would_not_fail_again(
+    name: str, tmp_path: Path
+) -> None:
+    asked = begun(name, tmp_path / "asked")
+    client = min({*asked._sample(1).clients} & {*asked._sample(2).clients})
+    (first, second) = released(name, tmp_path, {2: client}, rounds=2)
+    again = begun(name, tmp_path)
+    ran = [(record, again.flat.copy()) for record in again.run()]
+    assert [flat.tobytes() for _, flat in ran[:2]] == [first.tobytes(), second.tobytes()]
+    assert [record.metrics.get("clients_failed", 0.0) for record, _ in ran] == [0, 1, 0]
 
 
 def test_without_noise_and_without_clients_that_are_left_out_nothing_is_written_down(tmp_path: Path) -> None:
@@ -110,9 +126,66 @@ def test_failures_under_another_key_are_of_no_matter_and_damage_is_said(tmp_path
     with pytest.raises(UserError, match=r"no failures\.json there"):
         Failures(tmp_path, other, away).check(2, [3])
     Failures(tmp_path, other).check(2, [4])  # nothing of the round had been released
+    assert Failures(tmp_path, other).earlier(2, [3, 4]) == ([4], [])
     (tmp_path / FILE).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         Failures(tmp_path, one)
+
+
+def test_files_tell_who_failed_with_the_key_alone(tmp_path: Path) -> None:
+    key = NoiseKey(bytes(32))
+    Failures(tmp_path, key).check(3, [2, 7, 1], trained={7})
+    kept = Failures(tmp_path, key)
+    assert kept.earlier(3, range(9)) == ([1, 2], [7])
+    assert kept.earlier(2, range(9)) == kept.earlier(4, range(9)) == ([], [])
+    kept.check(3, [1, 2, 7])
+    for others in nonempty(([1, 2], [1, 2, 7, 8], [1, 2, 8])):
+        with pytest.raises(UserError, match="round 3: other clients failed"):
+            kept.check(3, others)
+
+
+def test_failures_that_an_earlier_version_wrote_down_have_to_be_the_same(tmp_path: Path) -> None:
+    kept = Failures(tmp_path, NoiseKey(bytes(32)))
+    digest = hashlib.blake2b(b"1:[3, 4]", key=kept.noise.material, digest_size=8).hexdigest()
+    (tmp_path / FILE).write_text(json.dumps({"key": kept.key, "rounds": {"1": digest}}))
+    kept = Failures(tmp_path, NoiseKey(bytes(32)))
+    assert kept.earlier(1, [3, 4]) == ([], [])
+    kept.check(1, [4, 3])
+    with pytest.raises(UserError, match="round 1: other clients failed"):
+        kept.check(1, [3])
+
+
+@pytest.mark.parametrize("kind", ["raises", "not finite"])
+def test_the_others_of_its_stack_are_trained_as_before(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a stack others have other draws of dropout than alone, so that their updates tell how they were trained."""
+    model = {"embedding": {"dim": 5}, "hidden": 4, "dropout": 0.5}
+    stacked = LONG | NOISY["server"] | {"training": LONG["training"] | {"stack": 6}, "model": model}
+
+    def run(failing: bool, rounds: int) -> tuple[list[bytes], list[list[int]]]:
+        made = tiny.federation(tiny.experiment(**stacked), CORPUS, folder=tmp_path)
+        trained, attempt = list[list[int]](), Worker._attempt
+
+        def attempted(worker: Worker, flat: Any, round_: int, members: Sequence[int]) -> Any:
+            trained.append(list(members))
+            if failing and round_ == 2 and kind == "raises" and 2 in members:
+                return [(Reply(client, error="MemoryError"), {}) for client in members], "MemoryError"
+            done, said = attempt(worker, flat, round_, members)
+            if round_ == 2 and kind == "not finite":
+                done = [(Reply(2, error="nan", trained=True), {}) if one[0].client == 2 else one for one in done]
+            return done, said
+
+        monkeypatch.setattr(Worker, "_attempt", attempted)
+        ran = [made.flat.tobytes() for _, _ in zip(range(rounds), made.run(), strict=False)]
+        monkeypatch.undo()
+        return ran, trained
+
+    first, _ = run(True, 2)
+    again, trained = run(False, 3)
+    assert again[:2] == first
+    alone = [[0], [1], [3], [4], [5]]
+    assert trained == [list(range(6)), *(alone if kind == "raises" else [list(range(6))]), list(range(6))]
 
 
 def test_rounds_that_no_run_repeats_are_forgotten(tmp_path: Path) -> None:
