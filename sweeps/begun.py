@@ -60,7 +60,7 @@ class Begun:
         compared = SCIENCE | {"name", "space", "baselines", "tune", "seeds"}
         before, now = (
             flattened(one.model_dump(mode="json", include=compared))
-            | {f"plugins.{plugin.name}": plugin.digest[:8] for plugin in one.plugins}
+            | {f"plugins.{plugin.name}": plugin.digest[:8] for plugin in one.plugins if plugin in one.training_plugins}
             for one in (begun, asked)
         )
         changed = differences(before, now)

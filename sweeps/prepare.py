@@ -12,7 +12,7 @@ from dashboards import store as mlflow_store
 from fedtext.api.disclosed import numbers
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
-from fedtext.config.loading import Plugin, find_plugin
+from fedtext.config.loading import Plugin, find_plugin, only_audits
 from fedtext.config.overrides import override, parse_overrides, with_seed
 from fedtext.config.single import describes_several
 from fedtext.config.tune import Tune
@@ -118,7 +118,7 @@ def asked(request: Request) -> Asked:
                 f"{option('resume')}: {folder.path.name} goes on in its own folder, and storage has no effect: leave "
                 f"it out (a run elsewhere is named by its path: {option('resume', 'FOLDER')})"
             )
-        _check_plugins(files.plugins_of(kept), request.plugins)
+        kept = kept | {"plugins": _left(files.plugins_of(kept), request.plugins)}
         content = files.with_plugins(override(kept, pairs), more=request.plugins)
         experiment = files.validate(content, source, overridden=pairs)
     else:
@@ -127,15 +127,24 @@ def asked(request: Request) -> Asked:
     return Asked(content, experiment, source, folder, aside)
 
 
-def _check_plugins(kept: Iterable[Plugin], more: Iterable[str | Path]) -> None:
-    """Raise UserError if a run that goes on has one of these plug-ins with another text."""
+def _left(kept: Iterable[Plugin], more: Iterable[str | Path]) -> list[Plugin]:
+    """Return the plug-ins of a run that goes on, without those for which others of their names are given.
+
+    Raises:
+        UserError: One of the latter defines more than audits, and the other one has another text.
+    """
     mine = {plugin.name: plugin for plugin in kept}
     for found in map(find_plugin, more):
-        if found.name in mine and mine[found.name] != found:
+        before = mine.get(found.name)
+        if before is None or before == found:
+            continue
+        if not (only_audits(before) and only_audits(found)):
             raise UserError(
                 f"{option('plugin')}: a run goes on with its own copy of {found.name}, and this one has another text: "
                 "start a new run to use it"
             )
+        del mine[found.name]
+    return list(mine.values())
 
 
 def given(

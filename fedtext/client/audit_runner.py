@@ -68,6 +68,8 @@ class AuditRunner:
         self.decoder = Decoder(experiment, layout)
         self.audited: Sequence[int] = ()  # ids of the clients of the round that are attacked
         self.seen: dict[int, tuple[int, list[Observation]]] = {}  # by client: the round, and its observations
+        self.measured: list[Observation] = []  # those of the client evaluated last that have metrics
+        self.checked = set[type]()  # classes of observations whose files have been checked
 
     def observe(
         self,
@@ -109,12 +111,14 @@ class AuditRunner:
             first: Whether it is the first client of the round that is attacked.
         """
         found, (when, observations) = Evaluated(), self.seen.get(client, (0, []))
+        self.measured = []
         for observed in observations if when == round_ else ():
             if observed.of_model and not first:
                 continue
             one = observed.evaluate(self.layout.views(flat))
             self._check_metrics(observed, one, found)
             found.add(replace(one, metrics=reported.as_floats(one.metrics)))
+            self.measured += [observed] if one.metrics else []
         return found
 
     def _check_metrics(self, observed: Observation, one: Evaluated, found: Evaluated) -> None:
@@ -132,6 +136,27 @@ class AuditRunner:
                 problem = f"metric {name}, which {owners} does not declare: add it to metrics of the class"
         if problem:
             raise ValueError(f"{type(observed).__name__}: metrics returned {problem}")
+
+    def check_files(self, flat: NDArray[np.float32]) -> None:
+        """Check the files that plug-ins' audits would write about the client that was evaluated last.
+
+        They are written after the last round. In an earlier one they are only made, once for each class of
+        observations, so that a name that is refused ends a run early.
+
+        Args:
+            flat: The shared parameters after the round.
+
+        Raises:
+            UserError: They are no texts by name, or one could replace a file of another audit or of the run.
+        """
+        texts: dict[str, str] = {}
+        for observed in self.measured:
+            kind = type(observed)
+            if kind not in self.checked and not kind.__module__.startswith("fedtext."):
+                self.checked.add(kind)
+                files = observed.report(self.layout.views(flat), self.words)
+                _check_files(observed, files, texts)
+                texts |= files
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
         """Return the audits' files about a client's last local update: texts by file name."""

@@ -249,6 +249,7 @@ class Worker(Host):
         Raises:
             ClientError: The computation of a client failed, and ``participation.on_client_error`` is ``fail``; with
                 ``skip`` its evaluation has the ``problem``.
+            UserError: An audit of a plug-in would write files that are refused.
         """
         evaluations: dict[int, Evaluated] = {}
         common: dict[str, Evaluated] = {}
@@ -260,6 +261,8 @@ class Worker(Host):
                 parts.append(partial(evaluate_client, self, flat, round_, client, final, splits, common))
             parts.append(partial(self.audits.evaluate, client, round_, flat, client == first))
             evaluations[client] = self._evaluated(client, round_, parts)
+            if not evaluations[client].problem and round_ < self.experiment.training.rounds:
+                self.audits.check_files(flat)
         return_freed()
         return evaluations
 

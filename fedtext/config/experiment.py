@@ -7,7 +7,7 @@ from pydantic import model_validator
 
 from fedtext.config import plugins
 from fedtext.config.compatibility import problems
-from fedtext.config.loading import Plugin, defining, load_plugin
+from fedtext.config.loading import Plugin, defining, load_plugin, only_audits
 from fedtext.config.sections import Adversaries, Server
 from fedtext.config.settings import Settings
 
@@ -29,6 +29,11 @@ class Experiment(Settings):
         used = (defining(type(part)) for part in parts)
         found = {plugin.module: plugin for plugin in used if plugin}  # a file can have been loaded by another name
         return tuple((found | {plugin.module: plugin for plugin in self.plugins}).values())
+
+    @property
+    def training_plugins(self) -> tuple[Plugin, ...]:
+        """The plug-ins on which training depends: those of ``all_plugins`` that define more than audits."""
+        return tuple(plugin for plugin in self.all_plugins if not only_audits(plugin))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the plug-ins too. They are loaded before the parts that need them."""

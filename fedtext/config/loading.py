@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import PydanticUndefinedAnnotation
 
@@ -270,11 +270,46 @@ def lacking(cls: type) -> str:
 
 
 def inherited_claims(cls: type[Mechanism]) -> list[str]:
-    """Return the hooks that state a bound or a guarantee of what a subclass has replaced, as ``apply``."""
-    output, claims = ("apply", "behind", "restore"), ("bound", "guarantee", "shuffled")
-    owners = {name: next((c for c in cls.__mro__ if name in vars(c)), Mechanism) for name in (*output, *claims)}
-    made = [name for name in claims if owners[name] is not Mechanism]
-    return [claim for claim in made if not all(issubclass(owners[claim], owners[name]) for name in output)]
+    """Return the hooks that state a bound or a guarantee of a class of which a subclass replaces a part.
+
+    Whatever it replaces, but for ``Mechanism.free``, may be what they rest on: the output, a helper of it, or a key. A
+    guarantee may rest on the bound, and a bound does not rest on the guarantee.
+    """
+    found, claims = list[str](), ("bound", "guarantee", "shuffled")
+    for place, claim in enumerate(claims):
+        depth, owner = next((depth, made) for depth, made in enumerate(cls.__mro__) if claim in vars(made))
+        replaced = {name for made in cls.__mro__[:depth] for name in _replaced(made, owner)}
+        if owner is not Mechanism and replaced.difference(claims[place + 1 :]):
+            found.append(claim)
+    return found
+
+
+def _replaced(cls: type, base: Any) -> Iterator[str]:
+    """Yield the names of methods, attributes and keys that a class replaces of one that it is derived from."""
+    for name in vars(cls).keys() - vars(_Plain).keys() - _OF_CLASSES:
+        if name not in Mechanism.free and hasattr(base, name):
+            yield name
+    for name in inspect.get_annotations(cls):
+        if name not in Mechanism.free and name in base.model_fields:
+            yield name
+
+
+class _Plain(Mechanism):
+    """What every class of a mechanism has of its own."""
+
+    name: Literal["plain"] = "plain"  # type: ignore[assignment]
+
+
+_OF_CLASSES = {"__orig_bases__", "__parameters__", "__firstlineno__", "__static_attributes__", "__annotations_cache__"}
+
+
+def only_audits(plugin: Plugin) -> bool:
+    """Return whether all parts that a plug-in defines are audits, which change no result of training.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    return all(kind.base is Audit for kind, _ in load_plugin(plugin).parts)
 
 
 def line_of(error: Exception) -> str:

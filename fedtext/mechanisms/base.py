@@ -28,6 +28,8 @@ class Mechanism(Strict, ABC):
         whole: Whether some tensors of its output are parameters and not their change.
         takes_whole: Whether it accepts such an input.
         needs_table: Whether it needs the embedding table to be shared.
+        free: What a subclass of a mechanism may replace without defining its ``bound``, ``guarantee`` and ``shuffled``
+            again.
     """
 
     name: str
@@ -36,6 +38,9 @@ class Mechanism(Strict, ABC):
     whole: ClassVar[bool] = False
     takes_whole: ClassVar[bool] = False
     needs_table: ClassVar[bool] = False
+    free: ClassVar[frozenset[str]] = frozenset(
+        {"name", "metrics", "reports", "sentences", "deviation", "rescales", "embedding_problem"}
+    )
 
     @abstractmethod
     def apply(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], rng: np.random.Generator) -> Tensors:
@@ -96,6 +101,8 @@ class Mechanism(Strict, ABC):
 
     def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
         """Compute metrics of a call of ``apply``. A round's record has their means over clients, weighted like losses.
+
+        If a mechanism stands in the uplink a second time, the names of its metrics end in ``_2`` there.
 
         Args:
             delta, received: The arguments of ``apply``.

@@ -200,8 +200,8 @@ def _computed(experiment: Experiment, clients: int) -> dict[str, Any]:
     parts |= {name: VERSIONS[name] for name, used in _ways(experiment, stack, clients).items() if used}
     parts["training"] |= {"engine": experiment.engine, "stack": stack}
     parts = _identified(parts)
-    if experiment.all_plugins:
-        parts["plugins"] = sorted(plugin.digest for plugin in experiment.all_plugins)
+    if used := experiment.training_plugins:
+        parts["plugins"] = sorted(plugin.digest for plugin in used)
     return parts
 
 

@@ -49,6 +49,8 @@ class Uplink:
         self.extras = layouts.extras(experiment.method, layout, experiment.model.fixes)
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
+        names = [made.name for made in experiment.uplink]
+        self.times = {f"{place}/{name}": names[:place].count(name) + 1 for place, name in enumerate(names)}
 
     def update(
         self,
@@ -130,15 +132,24 @@ class Uplink:
         said: dict[str, float] = {}
         for name, step in self.steps.items():
             sent = step(delta, received, self.noise.generator(f"uplink/{name}", round_, client))
-            self._add_metrics(name.partition("/")[2], self.metrics[name](delta, received, sent), said)
+            self._add_metrics(name, self.metrics[name](delta, received, sent), said)
             delta = sent
         if self.steps and not_finite({name: tensor for name, tensor in delta.items() if tensor.dtype.kind == "f"}):
             raise ValueError("what its uplink would send is not finite: lower training.optimizer.lr, or the noise")
         return Update(client, samples, delta, rows), said
 
-    def _add_metrics(self, mechanism: str, found: Mapping[str, float], said: dict[str, float]) -> None:
-        """Add the metrics of a mechanism. Raises ValueError if they are none, or replace others."""
-        problem = reported.problem_of(found)
+    def _add_metrics(self, step: str, found: Mapping[str, float], said: dict[str, float]) -> None:
+        """Add the metrics of a mechanism. Raises ValueError if they are none, or replace others.
+
+        Args:
+            step: Its place in the uplink, and its name. If it stands there a second time, the names of its metrics end
+                in ``_2``: both report the same ones.
+            found: The metrics.
+            said: Those of the mechanisms before it.
+        """
+        mechanism, times, problem = step.partition("/")[2], self.times[step], reported.problem_of(found)
+        if times > 1 and not problem:
+            found = {f"{name}_{times}": value for name, value in found.items()}
         if not problem and (twice := next((name for name in found if name in said), "")):
             problem = f"metric {twice}, which another one of uplink reports: choose another name"
         if problem:

@@ -9,6 +9,7 @@ import pytest
 import fedtext
 from fedtext.errors import ClientError, UserError
 from tests.fedtext.config.plugged import AUDIT, HALVED, MIDDLE, write
+from tests.loops import nonempty
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,37 @@ def test_files_of_an_audit_replace_none_of_the_run(name: str, tmp_path: Path) ->
     source = AUDIT.replace("METRICS", "{'seen': 1.0}").replace("REPORT", f"{{{name!r}: 'a page'}}")
     with pytest.raises(UserError, match=re.escape(f"Seen: report returned a file {name!r}: take a name without a")):
         fedtext.run(write(tmp_path, source, method="fedavg", audits=["looks"]))
+
+
+@pytest.mark.parametrize("error", ["fail", "skip"])
+def test_files_of_an_audit_are_checked_after_the_first_round_in_which_it_has_metrics(
+    error: str, tmp_path: Path
+) -> None:
+    source = AUDIT.replace("METRICS", "{'seen': 1.0}").replace("REPORT", "{'page.json': 'a page'}")
+    asked = {"training": {"rounds": 3}, "participation": {"on_client_error": error}}
+    file = write(tmp_path, source, method="fedavg", audits=["looks"], **asked)
+    with pytest.raises(UserError, match=r"Seen: report returned a file 'page\.json': take a name without a folder"):
+        fedtext.run(file, out=tmp_path / "run")
+    assert not list((tmp_path / "run").glob("round-*")), "no round has been completed"
+
+
+@pytest.mark.parametrize("what", ["METRICS", "REPORT"])
+def test_a_run_that_an_audit_ended_goes_on_with_the_mended_audit(what: str, tmp_path: Path) -> None:
+    """With the noise that it would have had without any audit."""
+    right = {"METRICS": "{'seen': 1.0}", "REPORT": "{'page.md': 'a page'}"}
+    wrong = right | {what: {"METRICS": "{'sen': 1.0}", "REPORT": "{'page.json': 'a page'}"}[what]}
+    sources = [AUDIT.replace("METRICS", made["METRICS"]).replace("REPORT", made["REPORT"]) for made in (wrong, right)]
+    asked = {"training": {"rounds": 2}, "evaluation": {"personalize": None, "every": 2}}
+    asked |= {"method": "fedavg", "uplink": [{"gaussian": {"sigma": 0.1}}]}
+    with pytest.raises((ClientError, UserError), match=r"Seen: (metrics|report) returned"):
+        fedtext.run(write(tmp_path, sources[0], audits=["looks"], **asked), out=tmp_path / "run")
+    (kept,) = (tmp_path / "run").glob("round-*")
+    written = kept.stat().st_mtime_ns
+    mended = fedtext.run(write(tmp_path, sources[1], audits=["looks"], **asked), out=tmp_path / "run", resume=True)
+    assert kept.stat().st_mtime_ns == written, "the first round is not computed again"
+    assert (tmp_path / "run" / "page.md").read_text() == "a page"
+    plain = fedtext.run(write(tmp_path, sources[1], **(asked | {"plugins": []})))
+    assert mended.state["embedding.weight"].tobytes() == plain.state["embedding.weight"].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -84,3 +116,10 @@ def test_metrics_may_be_numbers_of_numpy(tmp_path: Path) -> None:
     assert [result.metrics[name] for name in ("half", "updates", "seen")] == [0.5, 8, 0.25]
     assert json.loads((tmp_path / "run/rows.json").read_text())[0]["metrics"]["seen"] == 0.25
     assert (tmp_path / "run/seen.md").read_text() == "?"
+
+
+def test_a_mechanism_that_stands_twice_in_an_uplink_has_its_metrics_twice(tmp_path: Path) -> None:
+    source = HALVED + "\n    def metrics(self, delta, received, sent):\n        return {'half': 0.5}\n"
+    for times, names in nonempty(((1, {"half"}), (3, {"half", "half_2", "half_3"}))):
+        result = fedtext.run(write(tmp_path, source, method="fedavg", uplink=["halved"] * times))
+        assert {name for name in result.metrics if name.startswith("half")} == names

@@ -2,15 +2,20 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import fedtext
 from fedtext.__main__ import main
+from fedtext.accounting.entry import Bound, Entry, Sent
+from fedtext.config.loading import inherited_claims
 from fedtext.errors import ClientError, UserError
+from fedtext.mechanisms import MECHANISMS
+from fedtext.mechanisms.gaussian import Gaussian
 from fedtext.methods import METHODS
 from tests.fedtext.config.plugged import AUDIT, CONTENT, HALVED, MIDDLE, MINE, write
+from tests.loops import nonempty
 
 SCALED = """
 from typing import Literal
@@ -112,6 +117,22 @@ FAULTS = {
     "a bound of another update": (
         LOUDER.replace("Gaussian", "Clip").replace("gaussian", "clip").replace("def apply", "def restore"),
         "mine.py: Louder lacks bound of its own beside what it overrides, which a mechanism has",
+    ),
+    "a bound of another key": (
+        LOUDER.partition("    def apply")[0].replace("Gaussian", "Clip").replace("gaussian", "clip")
+        + "    norm: float = 10.0\n",
+        "mine.py: Louder lacks bound of its own beside what it overrides, which a mechanism has",
+    ),
+    "a guarantee of another helper": (
+        LOUDER.partition("    def apply")[0]
+        .replace("Gaussian", "RandomizedResponse")
+        .replace("gaussian", "randomized_response")
+        + "    @property\n    def flip(self):\n        return 0.0\n",
+        "mine.py: Louder lacks guarantee and shuffled of its own beside what it overrides, which a mechanism has",
+    ),
+    "a guarantee of another bound": (
+        LOUDER.partition("    def apply")[0] + "    def bound(self, before):\n        return before\n",
+        "mine.py: Louder lacks guarantee of its own beside what it overrides, which a mechanism has",
     ),
     "a model of neither kind": (NETWORK, "mine.py: Network lacks ClassifierConfig or LanguageConfig as a base"),
     "a key without a type": (
@@ -272,3 +293,40 @@ def test_a_class_without_a_name_of_its_own_can_be_the_base_of_others(tmp_path: P
     loaded = fedtext.load(write(tmp_path, MINE + BASE), "method={name: derived}")
     assert type(loaded.method).__name__ == "Derived"
     assert METHODS["fedavg"].__name__ == "FedAvg"
+
+
+def test_a_mechanism_keeps_the_guarantee_of_another_one_of_which_it_replaces_nothing_that_this_rests_on() -> None:
+    class Named(Gaussian):
+        """It has a name, a key, a helper, a metric and a sentence of its own."""
+
+        name: Literal["named"] = "named"  # type: ignore[assignment]
+        more: float = 1.0
+
+        def helper(self) -> float:
+            return self.more
+
+        def metrics(self, delta: Any, received: Any, sent: Any) -> dict[str, float]:
+            return {"more": self.helper()}
+
+        def sentences(self, before: Bound, hidden: bool) -> list[str]:
+            return ["named: it adds noise"]
+
+    class Own(Gaussian):
+        """It states what holds of its output."""
+
+        name: Literal["own"] = "own"  # type: ignore[assignment]
+
+        def apply(self, *received: Any) -> Any:
+            return super().apply(*received)
+
+        def bound(self, before: Bound) -> Bound:
+            return super().bound(before)
+
+        def guarantee(self, before: Bound, sent: Sent) -> list[Entry]:
+            return super().guarantee(before, sent)
+
+    class Follows(Own):
+        name: Literal["follows"] = "follows"  # type: ignore[assignment]
+
+    for cls in nonempty((Named, Own, Follows, *MECHANISMS.values())):
+        assert inherited_claims(cls) == []

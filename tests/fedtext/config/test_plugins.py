@@ -26,7 +26,7 @@ from sweeps.prepare import asked
 from sweeps.request import Request
 from tests import tiny
 from tests.commands import ROOT
-from tests.fedtext.config.plugged import CONTENT, HALVED, MINE, write
+from tests.fedtext.config.plugged import AUDIT, CONTENT, HALVED, MINE, write
 from tests.loops import nonempty
 
 MORE = (
@@ -137,6 +137,31 @@ def test_the_source_is_part_of_what_names_a_run_and_no_path_is(tmp_path: Path) -
     assert len({digest for pair in digests for digest in pair}) == 4
     unused = fedtext.load(CONTENT | {"method": "fedavg"}, plugins=[tmp_path / "0/mine.py"])
     assert released(unused, "content", 3) != released(fedtext.load(unused, "plugins=[]"), "content", 3)
+
+
+def test_the_source_of_audits_alone_is_no_part_of_what_names_a_run(tmp_path: Path) -> None:
+    plain = fedtext.load(CONTENT | {"method": "fedavg"})
+    for source, others in nonempty(((AUDIT, False), (AUDIT + "\n", False), (AUDIT + MINE, True))):
+        made = fedtext.load(write(tmp_path, source, method="fedavg", audits=["looks"]))
+        for digest in nonempty((fingerprint, released)):
+            assert (digest(made, "content", 3) != digest(plain, "content", 3)) == others
+
+
+def test_a_run_goes_on_with_another_text_of_its_audits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, mine = write(tmp_path, AUDIT, method="fedavg", audits=["looks"]), tmp_path / "mine.py"
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    folder = RunFolder(tmp_path / "runs" / "first")
+    content, experiment = files.load(file)
+    folder.create(content, experiment, "run")
+    mine.write_text(AUDIT + "\n")
+    mended = asked(Request("run", None, plugins=[mine], resume="first"))
+    assert [plugin.source for plugin in mended.experiment.plugins] == [AUDIT + "\n"]
+    assert asked(Request("run", file, resume="first")).experiment == mended.experiment
+    folder.create(mended.content, mended.experiment, "run")
+    assert asked(Request("run", None, resume="first")).experiment == mended.experiment
+    mine.write_text(AUDIT + MINE)
+    with pytest.raises(UserError, match=r"a run goes on with its own copy of mine\.py, and this one has another text"):
+        asked(Request("run", None, plugins=[mine], resume="first"))
 
 
 def test_without_plug_ins_noise_is_drawn_as_ever() -> None:
