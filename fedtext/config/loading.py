@@ -297,7 +297,7 @@ def _replaced(cls: type, base: Any) -> Iterator[str]:
 class _Plain(Mechanism):
     """What every class of a mechanism has of its own."""
 
-    name: Literal["plain"] = "plain"  # type: ignore[assignment]
+    name: Literal["plain"] = "plain"
 
 
 _OF_CLASSES = {"__orig_bases__", "__parameters__", "__firstlineno__", "__static_attributes__", "__annotations_cache__"}

@@ -198,8 +198,8 @@ class Federation(Generic[FleetT]):
                 self.step.secure.begin(round_, len(attempts), sample)
                 place = self.buffer or self.fleet
                 left, failing = repeats.leave_out(self.failures, self.fleet, round_, sample.clients)
-                replies = chain(left, place.train(handle, round_, sample.clients))
-                replies = in_order(replies, sample.clients, round_, self.names)
+                trained = chain(left, place.train(handle, round_, sample.clients))
+                replies = in_order(trained, sample.clients, round_, self.names)
                 updates = self._updates(replies, round_, attempts[-1], failing)
                 given = self.adversaries, self.state, self.decoder.sent, self.step.summation.check
                 updates = chosen(self.experiment, updates, *given)
@@ -263,7 +263,7 @@ class Federation(Generic[FleetT]):
                 round with noise is repeated and further clients fail in it.
             TooFewClientsError: All replies have come, and too few have an update.
         """
-        trained = set[int]()  # those that fail by what their training led to
+        by_training = set[int]()  # those that fail by what their training led to
         for reply in replies:
             error, update = reply.error or AGAIN * (reply.client in failing), None
             if reply.payload.size and not error:
@@ -274,7 +274,7 @@ class Federation(Generic[FleetT]):
                 except ValueError as refused:
                     error = str(refused)
             if reply.trained or (error and not reply.error):
-                trained.add(reply.client)
+                by_training.add(reply.client)
             if reply.unfit:
                 raise NetworkError(error)
             if error:
@@ -291,7 +291,7 @@ class Federation(Generic[FleetT]):
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
-            self.failures.check(round_, traffic.errors, trained)
+            self.failures.check(round_, traffic.errors, by_training)
 
     def _evaluate(self, handle: Any, record: RoundRecord, attacked: Sequence[int]) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""

@@ -169,10 +169,10 @@ def test_the_others_of_its_stack_are_trained_as_before(
 
         def attempted(worker: Worker, flat: Any, round_: int, members: Sequence[int]) -> Any:
             trained.append(list(members))
-            if failing and round_ == 2 and kind == "raises" and 2 in members:
+            if failing and round_ == 1 and kind == "raises" and 2 in members:
                 return [(Reply(client, error="MemoryError"), {}) for client in members], "MemoryError"
             done, said = attempt(worker, flat, round_, members)
-            if round_ == 2 and kind == "not finite":
+            if failing and round_ == 1 and kind == "not finite":
                 done = [(Reply(2, error="nan", trained=True), {}) if one[0].client == 2 else one for one in done]
             return done, said
 
@@ -185,7 +185,7 @@ def test_the_others_of_its_stack_are_trained_as_before(
     again, trained = run(False, 3)
     assert again[:2] == first
     alone = [[0], [1], [3], [4], [5]]
-    assert trained == [list(range(6)), *(alone if kind == "raises" else [list(range(6))]), list(range(6))]
+    assert trained == [*(alone if kind == "raises" else [list(range(6))]), list(range(6)), list(range(6))]
 
 
 def test_rounds_that_no_run_repeats_are_forgotten(tmp_path: Path) -> None:
