@@ -65,6 +65,7 @@ class AttributeInference(Audit):
         "attribute_auc",
         "attribute_majority",
     )
+    sizes = ("attribute_shadows",)
 
     def observe(self, local: LocalUpdate, words: Words) -> Observation | None:
         if local.round != local.known.experiment.training.rounds:

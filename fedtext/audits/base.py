@@ -266,6 +266,7 @@ class Audit(Strict, ABC):
     Attributes:
         name: Name of the audit in an experiment.
         metrics: Names of the metrics that it adds to a client's evaluations; ``<part>`` stands for any characters.
+        sizes: Those of ``metrics`` that say how much was attacked, and are there also where nothing was measured.
         needs_table: Whether it needs the embedding table to be shared.
         reads_updates: Whether it attacks the update of a single client, and not the shared parameters.
         needs_unseen: Whether it takes test texts for texts that no client has trained on (``Known.unseen``). How many
@@ -274,6 +275,7 @@ class Audit(Strict, ABC):
 
     name: str
     metrics: ClassVar[tuple[str, ...]] = ()
+    sizes: ClassVar[tuple[str, ...]] = ()
     needs_table: ClassVar[bool] = False
     reads_updates: ClassVar[bool] = True
     needs_unseen: ClassVar[bool] = False
@@ -295,6 +297,10 @@ class Audit(Strict, ABC):
     def declares(self, name: str) -> bool:
         """Whether a metric is one of ``metrics``, which may have parts that vary, in angle brackets."""
         return any(Metric(metric, "").matches(name) for metric in self.metrics)
+
+    def measures(self, name: str) -> bool:
+        """Whether a run with this metric has measured something with the audit."""
+        return self.declares(name) and name not in self.sizes
 
     def blind(self, vocabulary: list[str]) -> str:
         """Return why the audit could find nothing at any client with this vocabulary; empty if it could.

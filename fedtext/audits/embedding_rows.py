@@ -15,6 +15,7 @@ from pydantic import Field
 from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
 from fedtext.audits.recovery import f1
 from fedtext.layout import TABLE
+from fedtext.models.places import places_of
 
 _SHORTEST = 0.1  # share of the rows to which noise is fitted
 
@@ -126,9 +127,15 @@ def known_noise(local: LocalUpdate) -> Noise | None:
             return None
         else:
             rescaled = rescaled or variance > 0
-    if not variance or getattr(model, "tied", False):  # training itself changes every row of a tied table
+    if not variance or getattr(model, "tied", False) or _is_tied(local):  # training changes every row of a tied table
         return None
     return Noise(None if rescaled else variance, shape[1])
+
+
+def _is_tied(local: LocalUpdate) -> bool:
+    """Return whether the network, a plug-in's perhaps, has its embedding table in another place too."""
+    tied = places_of(local.known.network).tied
+    return TABLE in tied or TABLE in tied.values()
 
 
 def stands_out(squares_V: NDArray[np.float64], noise: Noise | None = None) -> NDArray[np.bool_]:

@@ -127,7 +127,7 @@ def warn_unmeasured(experiment: Experiment, history: Sequence[RoundRecord]) -> N
     """
     earlier = {name for record in history for name in record.metrics if not of_evaluated_rounds(name)}
     names = earlier | history[-1].metrics.keys()
-    if missing := ", ".join(audit.name for audit in experiment.audits if not any(map(audit.declares, names))):
+    if missing := ", ".join(audit.name for audit in experiment.audits if not any(map(audit.measures, names))):
         logging.getLogger(__name__).warning(
             "audits: there are no metrics of %s after the last round, since none of the clients that completed it has "
             "the texts that are needed, or scores are no numbers",

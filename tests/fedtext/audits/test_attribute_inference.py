@@ -84,13 +84,16 @@ def test_of_clients_that_are_all_alike_there_is_no_area() -> None:
     assert alike["majority"] == 1
 
 
-def test_where_test_texts_are_all_alike_the_file_says_that_nothing_can_be_learned() -> None:
+def test_where_test_texts_are_all_alike_it_is_said_that_nothing_can_be_learned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     given = texts([True, False])
     plain = [replace(client, test=client.test.take(np.array([1, 3, 5]))) for client in given.clients]
     record = finished(replace(given, clients=plain), [{"attribute_inference": AUDIT}]).rows[-1]
     assert record.metrics["attribute_shadows"] == 0
     assert "attribute_score" not in record.metrics
     assert "None of its 3 test texts have the words" in record.files[FILE]
+    assert "audits: there are no metrics of attribute_inference after the last round" in caplog.text
     with pytest.raises(UserError, match="none of elsewhere is in the corpus's vocabulary"):
         finished(given, [{"attribute_inference": {"words": ["elsewhere"]}}])
 

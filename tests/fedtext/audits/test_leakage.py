@@ -1,18 +1,19 @@
 """What audits of leakage find: everything where it is there to be found, chance where it is not."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fedtext.audits.embedding_rows import Noise, above_gap, stands_out
+from fedtext.audits.embedding_rows import Noise, above_gap, known_noise, stands_out
 from fedtext.audits.label_leakage import stretch
 from fedtext.client.worker import Worker
 from fedtext.config import files
 from fedtext.evaluation.membership import measures
-from fedtext.layout import Layout
+from fedtext.layout import TABLE, Layout
 from fedtext.models.batch import Batch
 from fedtext.parameters import initial
 from fedtext.training.batches import part
@@ -269,3 +270,16 @@ def test_the_rows_of_a_language_model() -> None:
     texts, experiment = tiny.language_corpus(), tiny.language_model(tied=False, audits=["embedding_rows"])
     *_, record = tiny.federation(experiment, texts).run()
     assert (record.metrics["rows_precision"], record.metrics["rows_recall"]) == (1, 1)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_noise_on_a_table_that_has_another_place_too_is_not_known(tied: bool) -> None:
+    """Training moves all rows of it, in a plug-in's network as well, which has no key for it."""
+    network = torch.nn.ModuleDict({"embedding": torch.nn.Embedding(9, 4), "head": torch.nn.Linear(4, 9, bias=False)})
+    if tied:
+        network["head"].weight = network["embedding"].weight
+    experiment = tiny.experiment(uplink=[{"gaussian": {"sigma": 0.1}}], audits=["embedding_rows"])
+    known = SimpleNamespace(network=network, experiment=experiment)
+    update = SimpleNamespace(tensors={TABLE: np.zeros((9, 4), np.float32)})
+    local: Any = SimpleNamespace(known=known, update=update)
+    assert known_noise(local) == (None if tied else Noise(pytest.approx(0.01), 4))
