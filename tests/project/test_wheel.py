@@ -1,9 +1,11 @@
-"""What pip installs of the project: the library, what it compiles, and the experiments that come with it."""
+"""What pip installs of the project: the library, what it compiles, and the experiments that come with it; and what its
+source distribution has."""
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -16,17 +18,39 @@ from tests.loops import nonempty
 OWN = "share/fedtext/tune_spaces/"
 
 
+def tracked() -> list[str]:
+    """The files of the repository."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in nonempty(listed.split("\0")[:-1]) if (ROOT / name).is_file()]
+
+
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of the files of the repository, made without a network."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the files of the repository, without what only this machine has."""
     if int(version("setuptools").partition(".")[0]) < 77:
         pytest.skip("setuptools is older than pyproject.toml asks for, and nothing is downloaded here")
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in nonempty(listed.split("\0")[:-1]):
-        if (ROOT / name).is_file() and not name.startswith(("docs/", "tests/")):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, source / name)
+    folder = tmp_path_factory.mktemp("source")
+    for name in nonempty(tracked()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_source_distribution_has_every_file_of_the_repository(source: Path, tmp_path: Path) -> None:
+    """`make sweep` and the other commands of the README need more than the library."""
+    build = [sys.executable, "-c", f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"]
+    subprocess.run(build, cwd=source, check=True, capture_output=True)
+    (file,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert [name for name in nonempty(tracked()) if name not in held] == []
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the files of the repository, made without a network."""
+    made = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(made), "."]
     subprocess.run(build, cwd=source, check=True, capture_output=True)
     (file,) = made.glob("*.whl")
