@@ -66,23 +66,47 @@ FIRST = [
     ("fedtext sweep my.yaml --data FOLDER --dry-run", "check it, and show what would run"),
     ("fedtext ls", "what has run, and how far"),
 ]
+FIRST_ALONE = [
+    ("fedtext run demo.yaml --no-ray --out first", "the quick start"),
+    ("fedtext predict first/model 'a superb plot'", "what its model says of a text"),
+    ("fedtext cp kteps.yaml my.yaml", "an experiment to edit"),
+]
+IN_REPOSITORY = "In the repository each command is also python -m platform.COMMAND."
 NOTES = """\
-In the repository each command is also python -m platform.COMMAND. python -m fedtext COMMAND is the same as fedtext
-COMMAND, and python -m fedtext FILE is short for fedtext run FILE --no-ray.
+python -m fedtext COMMAND is the same as fedtext COMMAND, and python -m fedtext FILE is short for fedtext run FILE
+--no-ray.
 
 eval "$(fedtext --completion bash)" in ~/.bashrc completes commands, options, experiments, keys and runs.
 """
 
 
+def _is_here(command: Command) -> bool:
+    """Return whether a command has its module in the repository, and this is the repository's library."""
+    return (ROOT / "platform" / f"{command.name}.py").is_file()
+
+
+def summaries() -> dict[str, str]:
+    """Return what each command does that can be run here, by name: of an installed package those of the library."""
+    made = {c.name: c.summary for c in COMMANDS.values() if c.library or _is_here(c)}
+    alone = {} if "run" in made else {"run": "one run of an experiment in this process, always with --no-ray"}
+    return alone | made
+
+
 def overview() -> str:
-    """Return the list of commands."""
-    lines = ["Federated learning on private text.\n", USAGE]
+    """Return the list of the commands that can be run here, with a word on the others."""
+    here, lines = summaries(), ["Federated learning on private text.\n", USAGE]
     for group, heading in GROUPS.items():
-        lines += [
-            f"{heading}:",
-            listing([(c.name.ljust(16), c.summary) for c in COMMANDS.values() if c.group == group]),
-        ]
-    text = "\n".join([*lines, "options:", listing(OPTIONS), "examples:", listing(FIRST), NOTES, STATUSES])
+        listed = [(name.ljust(16), summary) for name, summary in here.items() if COMMANDS[name].group == group]
+        lines += [f"{heading}:", listing(listed)] if listed else []
+    others = [name for name in COMMANDS if name not in here]
+    note = IN_REPOSITORY
+    if others:
+        note = (
+            f"This is the library alone. Runs on Ray, and {', '.join(others[:-1])} and {others[-1]}, need fedtext's "
+            "repository, installed by make install."
+        )
+    examples = listing(FIRST_ALONE if others else FIRST)
+    text = "\n".join([*lines, "options:", listing(OPTIONS), "examples:", examples, note, NOTES, STATUSES])
     return filled(text.rstrip(), shutil.get_terminal_size().columns)
 
 
@@ -99,7 +123,7 @@ def main(words: Sequence[str] | None = None, prefix: str = "fedtext ") -> int:
     called_by(prefix)
     if "_ARGCOMPLETE" in os.environ:
         in_repository()
-        _module("fedtext.commands.completion").answer({command.name: command.summary for command in COMMANDS.values()})
+        _module("fedtext.commands.completion").answer(_parser, summaries())
     words = list(sys.argv[1:] if words is None else words)
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
@@ -120,11 +144,12 @@ def main(words: Sequence[str] | None = None, prefix: str = "fedtext ") -> int:
 def _refused(word: str) -> int:
     """Print that there is no such command. Returns the exit status."""
     if word.endswith((".yaml", ".yml")):
-        problem = f"{word} is no command; did you mean {spelled('run')} {word}, or {spelled('sweep')} {word}?"
+        problem = f"{word} is no command; did you mean {spelled('run')} {word}"
+        problem += f", or {spelled('sweep')} {word}?" if "sweep" in summaries() else " --no-ray?"
     else:
         problem = f"there is no {'option' if word.startswith('-') else 'command'} {word}"
-        named = MEANT.get(word)
-        near = did_you_mean(word, [*COMMANDS, "--help", "--version", "--keys", "--completion"])
+        named = MEANT.get(word) if MEANT.get(word) in summaries() else None
+        near = did_you_mean(word, [*summaries(), "--help", "--version", "--keys", "--completion"])
         problem += f"; did you mean {spelled(named)}?" if named else near
     end = " " if problem.endswith("?") else "; "
     print(f"error: {problem}{end}fedtext --help lists the commands", file=sys.stderr)
@@ -133,11 +158,9 @@ def _refused(word: str) -> int:
 
 def _run(command: Command, words: Sequence[str]) -> int:
     """Run a command with the words after its name. Returns its exit status."""
-    there = (ROOT / "platform" / f"{command.name}.py").is_file()
-    library = command.library or ("fedtext.commands.local" if command.name == "run" and "--no-ray" in words else "")
-    if library:
+    if library := _library(command, words):
         return guarded(lambda _: _module(library).main(words))()
-    if not there:
+    if not _is_here(command):
         print(
             f"error: {ROOT} has the library of fedtext without its commands: install the repository with make install, "
             f"or train without Ray by {spelled('run')} FILE --no-ray",
@@ -152,6 +175,20 @@ def _run(command: Command, words: Sequence[str]) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def _library(command: Command, words: Sequence[str]) -> str:
+    """Return the module of the library that has a command with these words; empty if the library has none."""
+    asks = "--no-ray" in words or (not _is_here(command) and {"-h", "--help"} & {*words})
+    return command.library or ("fedtext.commands.local" if command.name == "run" and asks else "")
+
+
+def _parser(name: str, words: Sequence[str]) -> Parser:
+    """Return the parser of a command with these words, to complete them."""
+    command = COMMANDS[name]
+    without_ray = [] if _is_here(command) else ["--no-ray"]
+    made: Parser = _module(_library(command, [*words, *without_ray]) or f"platform.{name}").parser()
+    return made
 
 
 def in_repository() -> None:

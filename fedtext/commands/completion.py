@@ -4,7 +4,7 @@ import argparse
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ SHELLS = {
     "fish": "fedtext --completion fish | source     # in ~/.config/fish/config.fish",
 }
 Candidates = dict[str, str]  # with a description each
+ParserOf = Callable[[str, Sequence[str]], argparse.ArgumentParser]
 PAPERS = SPACES / "papers"
 
 
@@ -36,11 +37,11 @@ def script(shell: str) -> str:
     return f"# {SHELLS[shell].strip()}\n{shellcode(['fedtext'], shell=shell)}"
 
 
-def complete(parser_of: Callable[[str, bool], argparse.ArgumentParser], commands: dict[str, str]) -> None:
+def complete(parser_of: ParserOf, commands: dict[str, str]) -> None:
     """Answer the shell that asks for candidates through the environment, and end the process.
 
     Args:
-        parser_of: Returns the parser of a command, without Ray if asked so.
+        parser_of: Returns the parser of a command, by its name and the words of the line.
         commands: Summaries of the commands, by name.
     """
     from argcomplete.finders import CompletionFinder
@@ -69,7 +70,7 @@ def complete(parser_of: Callable[[str, bool], argparse.ArgumentParser], commands
     if whole[1:2] and whole[1] in (*commands, "help"):
         os.environ["_ARGCOMPLETE"] = "2"  # the words of the command begin behind its name
     if whole[1:2] and whole[1] in commands:
-        parser = parser_of(whole[1], "--no-ray" in words)
+        parser = parser_of(whole[1], words)
     else:
         parser = argparse.ArgumentParser(prog="fedtext")
         parser.add_argument("command", choices=list(commands)).completer = lambda **_: commands  # type: ignore[attr-defined]
@@ -200,23 +201,13 @@ COMPLETERS: dict[str, Callable[..., Candidates]] = {
 }
 
 
-def parser_in_repository(command: str, without_ray: bool) -> argparse.ArgumentParser:
-    """Return the parser of a command.
+def answer(parser_of: ParserOf, commands: dict[str, str]) -> None:
+    """Answer the shell, and end the process. What goes wrong ends it quietly: a person is typing.
 
     Args:
-        command: Its name.
-        without_ray: Whether the line has --no-ray.
+        parser_of: Returns the parser of a command, by its name and the words of the line.
+        commands: Summaries of the commands, by name.
     """
-    if command == "run" and without_ray:
-        from fedtext.commands import local
-
-        return local.parser()
-    made: argparse.ArgumentParser = importlib.import_module(f"platform.{command}").parser()
-    return made
-
-
-def answer(commands: dict[str, str]) -> None:
-    """Answer the shell, and end the process. What goes wrong ends it quietly: a person is typing."""
     with suppress(Exception):
-        complete(parser_in_repository, commands)
+        complete(parser_of, commands)
     sys.exit(1)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedtext.commands import summaries
 from fedtext.commands.parser import Parser, command_parser
 from fedtext.errors import UserError, spelled, writing
 from fedtext.runtime import durable
@@ -45,7 +46,10 @@ def main(words: Sequence[str] | None) -> int:
         beside = [folder / str(plugin) for folder in (source.parent, target.parent)]
         if beside[0].is_file() and not beside[1].exists():
             print(f"its plug-in {plugin} is looked up beside {target}: copy {os.path.relpath(beside[0])} there too")
-    print(f"{target} is a copy of {source.name}: edit it, then {spelled('sweep')} {target} --dry-run checks it")
+    then = f"{spelled('sweep')} {target} --dry-run checks it"
+    if "sweep" not in summaries():
+        then = f"{spelled('run')} {target} --no-ray runs it"
+    print(f"{target} is a copy of {source.name}: edit it, then {then}")
     return 0
 
 

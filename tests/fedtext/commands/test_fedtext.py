@@ -43,6 +43,28 @@ def test_fedtext_alone_lists_every_command_and_its_summary(monkeypatch: pytest.M
     assert max(map(len, out.splitlines())) <= 120
 
 
+def test_an_installed_package_lists_the_commands_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are named once, with what they need."""
+    monkeypatch.setattr(commands, "ROOT", tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    status, out, err = said()
+    assert (status, err) == (0, "")
+    listed = {line.split()[0] for line in out.splitlines() if re.match(r"  [a-z]+ {2,}\w", line)}
+    assert listed == {"run", "predict", "export", "cp"}
+    assert "need fedtext's repository" in " ".join(out.split())
+    for name in nonempty(COMMANDS.keys() - listed):
+        assert f"fedtext {name}" not in out
+        assert re.search(rf"\b{name}\b", out)
+        assert said(name)[0] == 2
+    assert "--no-ray" in said("run", "--help")[1]
+    assert said("run", "demo.yaml")[2].startswith(f"error: {tmp_path} has the library of fedtext without its commands")
+    assert "sweep" not in said("swep")[2] + said("tune")[2] + said("demo.yaml")[2]
+    assert said("cp", "demo.yaml", "a.yaml")[1].endswith("fedtext run a.yaml --no-ray runs it\n")
+    for name in nonempty(listed):
+        assert commands._parser(name, ["fedtext", name]).prog == f"fedtext {name}"
+
+
 def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     notes = "A sentence that begins here,\nand goes on.\n\n  key=a value\n"
     for width in (50, 80, 200):
