@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedtext.commands.guard import guarded
+from fedtext.commands.guard import guarded, say
 from fedtext.commands.parser import STATUSES, Parser, add_keys, add_plugin, did_you_mean, filled, listing
 from fedtext.errors import called_by, spelled
 
@@ -152,7 +152,7 @@ def _refused(word: str) -> int:
         near = did_you_mean(word, [*summaries(), "--help", "--version", "--keys", "--completion"])
         problem += f"; did you mean {spelled(named)}?" if named else near
     end = " " if problem.endswith("?") else "; "
-    print(f"error: {problem}{end}fedtext --help lists the commands", file=sys.stderr)
+    say(f"error: {problem}{end}fedtext --help lists the commands")
     return 2
 
 
@@ -161,10 +161,9 @@ def _run(command: Command, words: Sequence[str]) -> int:
     if library := _library(command, words):
         return guarded(lambda _: _module(library).main(words))()
     if not _is_here(command):
-        print(
+        say(
             f"error: {ROOT} has the library of fedtext without its commands: install the repository with make install, "
-            f"or train without Ray by {spelled('run')} FILE --no-ray",
-            file=sys.stderr,
+            f"or train without Ray by {spelled('run')} FILE --no-ray"
         )
         return 2
     in_repository()

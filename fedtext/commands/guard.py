@@ -5,6 +5,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from typing import Any, TextIO
 
 from fedtext.errors import ClientError, UserError, command_line, unwritable
 
@@ -28,21 +30,22 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
     def command() -> int:
         _have_streams()
-        try:
-            status = ended()
-        except SystemExit as ended_by:  # such as --help
+        with redirect_stdout(_Output(sys.stdout)):  # type: ignore[type-var]
+            try:
+                status = ended()
+            except SystemExit as ended_by:  # such as --help
+                unwritten = _unwritten()
+                ended_by.code = ended_by.code or unwritten
+                raise
             unwritten = _unwritten()
-            ended_by.code = ended_by.code or unwritten
-            raise
-        unwritten = _unwritten()
-        return status or unwritten
+            return status or unwritten
 
     def ended() -> int:
         try:
             with command_line():
                 return main(None)
         except (UserError, ClientError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}")
             return 2 if isinstance(error, UserError) else 1
         except BrokenPipeError:  # the reader has closed the pipe, as `| head` does
             _unwritten()
@@ -54,7 +57,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
                 if _of_plugin(error):
                     return 1
                 raise
-            print(f"error: {sentence}", file=sys.stderr)
+            say(f"error: {sentence}")
             return 2
         except Exception as error:
             if _of_plugin(error):
@@ -62,10 +65,43 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
             raise
         except KeyboardInterrupt as stopped:
             how = str(stopped) or again
-            print(f"interrupted; {how}" if how else "interrupted", file=sys.stderr)
+            say(f"interrupted; {how}" if how else "interrupted")
             return INTERRUPTED
 
     return command
+
+
+class _Output:
+    """The standard output, which remembers that it could not be written.
+
+    Without a buffer ($PYTHONUNBUFFERED) nothing is left to write that would show it later, the exception is that of any
+    file, and argparse drops it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """Write a text.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        try:
+            return self.stream.write(text)
+        except OSError as error:
+            self.error = error
+            raise
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on stderr. The exit status is the same if that cannot be written either."""
+    with suppress(OSError):
+        print(sentence, file=sys.stderr)
 
 
 def _have_streams() -> None:
@@ -91,8 +127,9 @@ def _of_plugin(error: Exception) -> bool:
     loading = sys.modules.get("fedtext.config.loading")  # or there is no plug-in
     if not (loading and loading.line_of(error)):
         return False
-    traceback.print_exception(error)
-    print(f"error: plugins: {loading.told(error)}", file=sys.stderr)
+    with suppress(OSError):
+        traceback.print_exception(error)
+    say(f"error: plugins: {loading.told(error)}")
     return True
 
 
@@ -106,11 +143,15 @@ def _unwritten() -> int:
         cannot be written for another reason, such as a disk that is full.
     """
     try:
+        if isinstance(sys.stdout, _Output) and sys.stdout.error:
+            raise sys.stdout.error
         sys.stdout.flush()
     except OSError as error:
+        if isinstance(sys.stdout, _Output):
+            sys.stdout.error = None  # it is told once
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             return PIPE
-        print(f"error: the standard output cannot be written: {error.strerror}", file=sys.stderr)
+        say(f"error: the standard output cannot be written: {error.strerror}")
         return 2
     return 0

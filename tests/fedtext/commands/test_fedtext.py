@@ -288,14 +288,34 @@ def test_an_input_that_is_no_utf_8_reaches_the_command(monkeypatch: pytest.Monke
         read.clear()
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["--version", "--help", "predict --help"])
-def test_an_output_on_a_full_disk_is_one_sentence(words: str) -> None:
-    """Also if all of it fits into the buffer."""
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+def test_an_output_on_a_full_disk_is_one_sentence(words: str, unbuffered: str) -> None:
+    """Also if all of it fits into the buffer, and without one, where the exception is that of any file."""
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
         argv = [sys.executable, "-c", FEDTEXT, *words.split()]
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, env=env, text=True)
     assert done.stderr == "error: the standard output cannot be written: No space left on device\n"
+    assert done.returncode == 2
+
+
+def test_a_full_disk_is_told_from_a_file_on_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def writes_file(_: object) -> int:
+        print("said")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.safetensors")
+
+    assert commands.guarded(writes_file)() == 2
+    out, err = capsys.readouterr()
+    assert (out, err) == ("said\n", "error: model.safetensors cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("words", ["nope", "predict nope text"])
+def test_the_exit_status_is_the_same_if_no_error_can_be_written(words: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", FEDTEXT, *words.split()], stderr=full, cwd=ROOT)
     assert done.returncode == 2
 
 
