@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from dashboards.trial import one_line
 from fedtext.api.serving import CLIENT, TEXT, Server
+from fedtext.config.packages import packages_of, requirement
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def package(folder: Path) -> str:
             loader_module=LOADER,
             signature=_signature(model),
             input_example=example,
-            pip_requirements=list(_needed()),
+            pip_requirements=[*_needed(), *_of_plugins(model)],
         )
         for file in made.iterdir():
             if file.name != MLMODEL:
@@ -105,6 +106,11 @@ def _signature(model: "Model") -> "ModelSignature":
         return ModelSignature(Schema(asks), Schema([words, shares, ColSpec("double", "perplexity")]))
     answers = [ColSpec("string", "label"), ColSpec("double", "probability"), ColSpec(Map("double"), "probabilities")]
     return ModelSignature(Schema(asks), Schema(answers))
+
+
+def _of_plugins(model: "Model") -> list[str]:
+    """Return the requirements of plug-ins that are in installed packages."""
+    return [requirement(each) for each in packages_of(model.experiment.all_plugins) if each["name"]]
 
 
 @cache

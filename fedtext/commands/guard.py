@@ -30,7 +30,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
     def command() -> int:
         _have_streams()
-        with redirect_stdout(_Output(sys.stdout)):  # type: ignore[type-var]
+        with redirect_stdout(_Output(sys.stdout)):
             try:
                 status = ended()
             except SystemExit as ended_by:  # such as --help

@@ -9,11 +9,10 @@ from a file.
 """
 
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +23,13 @@ from typing_extensions import TypedDict
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.config.loading import FOLDER as PLUGINS
+from fedtext.config.packages import Package, differing, missing, packages_of
 from fedtext.errors import UserError, writing
 from fedtext.ledger import FILE as LEDGER
-from fedtext.models import adapter_files
-from fedtext.models.adapters import A, B
-from fedtext.models.transformer import TransformerClassifier, blocks
-from fedtext.parameters import build_network
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
 from fedtext.state.draft import check_others, replacement
+from fedtext.state.model_adapter import ADAPTER, INITIAL_ADAPTER, save_adapter
 from fedtext.state.model_checkpoint import relocated, save_checkpoint
 from fedtext.text import byte_pairs
 from fedtext.text.representation import BPE
@@ -41,7 +38,6 @@ FORMAT = 1
 FOLDER = "model"  # its name in the folder of a run
 EXPERIMENT, ABOUT, SHARED, WORDS = "experiment.yaml", "model.json", "model.safetensors", "vocabulary.json"
 TOKENIZER, PAIRS, CLIENTS = "tokenizer", "tokenizer.json", "clients"
-ADAPTER, INITIAL_ADAPTER = "adapter", "initial_adapter"
 RECORDS = "rows.json"  # the history, which a result saves beside the model, as its ledger
 # All that it can have.
 NAMES = (EXPERIMENT, ABOUT, SHARED, WORDS, TOKENIZER, CLIENTS, ADAPTER, INITIAL_ADAPTER, PLUGINS, RECORDS, LEDGER)
@@ -58,6 +54,7 @@ class _About(TypedDict):
     labels: list[str]
     clients: int
     names: list[str]
+    packages: NotRequired[list[Package]]  # of plug-ins that are installed modules
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,12 +162,13 @@ def _write(trained: Trained, draft: Path) -> None:
         "labels": trained.labels,
         "clients": trained.clients,
         "names": trained.names,
+        "packages": packages_of(trained.experiment.all_plugins),
         "gives_away": trained.gives_away(),
     }
     (draft / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     save_file(_contiguous(trained.shared), draft / SHARED)
     save_checkpoint(trained.experiment, draft / TOKENIZER)
-    _save_adapter(trained, draft)
+    save_adapter(trained.experiment, (trained.classes, trained.clients, trained.features), trained.shared, draft)
     if trained.tokenizer:
         (draft / TOKENIZER).mkdir(exist_ok=True)
         (draft / TOKENIZER / PAIRS).write_text(trained.tokenizer, encoding="utf-8")
@@ -193,8 +191,8 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
             run in any case.
 
     Raises:
-        UserError: It is not a model folder, is damaged, was written by a newer version, or has plug-ins that are not
-            trusted.
+        UserError: It is not a model folder, is damaged, was written by a newer version, has plug-ins that are not
+            trusted, or needs a package that is not installed.
     """
     if not (folder / ABOUT).is_file():
         raise UserError(f"{folder} has no {ABOUT}: give the folder of a model, such as runs/NAME/TRIAL/model")
@@ -204,18 +202,7 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
             f"{folder} has format {written.get('format')!r}, and this version reads {FORMAT}: use a newer one"
         )
     about = read_json(folder / ABOUT, _About, AGAIN)
-    content = files.with_plugins(files.read(folder / EXPERIMENT), folder)
-    unknown = [plugin.name for plugin in files.plugins_of(content) if not plugin.is_loaded]
-    if unknown and not trust_plugins:
-        raise UserError(
-            f"{folder} needs the plug-in {' and '.join(unknown)}, a program: read it, and if you trust it, load "
-            "the model with trust_plugins=True (predict --trust-plugins)"
-        )
-    if (folder / TOKENIZER).is_dir():
-        content = relocated(content, str(folder / TOKENIZER))
-    if (folder / INITIAL_ADAPTER).is_dir():
-        content["model"]["adapter"]["lora"]["checkpoint"] = str(folder / INITIAL_ADAPTER)
-    experiment = files.validate(content, str(folder / EXPERIMENT))
+    experiment = _experiment(folder, trust_plugins, about.get("packages", []))
     try:
         parts = {
             about["names"][int(where.name)]: ClientPart(load_file(where / SHARED), _words(where))
@@ -232,6 +219,33 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
     if problem := _disagreement(trained):
         raise UserError(f"{folder} is damaged ({problem}): {AGAIN}")
     return trained
+
+
+def _experiment(folder: Path, trust_plugins: bool, packages: Sequence[Package]) -> Experiment:
+    """Return the experiment of a model folder.
+
+    Raises:
+        UserError: It needs a package that is not installed, has plug-ins that are not trusted, or is damaged.
+    """
+    if problem := missing(packages):
+        raise UserError(f"{folder} needs {problem}")
+    try:
+        content = files.with_plugins(files.read(folder / EXPERIMENT), folder)
+        unknown = [plugin.name for plugin in files.plugins_of(content) if not plugin.is_loaded]
+        if unknown and not trust_plugins:
+            raise UserError(
+                f"{folder} needs the plug-in {' and '.join(unknown)}, a program: read it, and if you trust it, load "
+                "the model with trust_plugins=True (predict --trust-plugins)"
+            )
+        if (folder / TOKENIZER).is_dir():
+            content = relocated(content, str(folder / TOKENIZER))
+        if (folder / INITIAL_ADAPTER).is_dir():
+            content["model"]["adapter"]["lora"]["checkpoint"] = str(folder / INITIAL_ADAPTER)
+        return files.validate(content, str(folder / EXPERIMENT))
+    except UserError as error:
+        if versions := differing(packages):
+            raise UserError(f"{error}; the model was trained with the package {versions}") from error
+        raise
 
 
 def _disagreement(trained: Trained) -> str:
@@ -276,29 +290,3 @@ def _words(folder: Path) -> list[str] | None:
 
 def _contiguous(state: State) -> dict[str, NDArray[np.float32]]:
     return {name: np.ascontiguousarray(tensor) for name, tensor in state.items()}
-
-
-def _save_adapter(trained: Trained, draft: Path) -> None:
-    """Save the adapter of a pretrained encoder, if the clients have a whole one in common, and where it began."""
-    model = trained.experiment.model
-    if not isinstance(model, TransformerClassifier) or not model.adapter or not model.checkpoint:
-        return
-    lora = model.adapter.lora
-    if lora is None:
-        return
-    if lora.checkpoint:
-        (draft / INITIAL_ADAPTER).mkdir()
-        for name in (adapter_files.CONFIG, adapter_files.WEIGHTS):
-            shutil.copyfile(Path(lora.checkpoint) / name, draft / INITIAL_ADAPTER / name)
-    if lora.residual or lora.share != "both":
-        return
-    network = build_network(trained.experiment, trained.classes, trained.clients, trained.features)
-    fixed = {name: tensor.numpy() for name, tensor in network.named_buffers()}  # A, if B alone is trained
-    start, leaves = "encoder.layers.", (f".{A}", f".{B}")
-    factors = {
-        name.removeprefix(start): tensor
-        for name, tensor in sorted({**fixed, **trained.shared}.items())
-        if name.startswith(start) and name.endswith(leaves)
-    }
-    if any(name.endswith(leaves[1]) for name in factors):
-        adapter_files.save(draft / ADAPTER, lora, model.checkpoint, blocks(model), factors)

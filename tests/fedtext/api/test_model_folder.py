@@ -1,6 +1,7 @@
 """The folder of a trained model: what it predicts, what it gives away, and what is no such folder."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from safetensors import SafetensorError
 
 import fedtext
+from fedtext.errors import UserError
 from fedtext.state import model_folder
 from tests.fedtext.api.test_api import SMALL
+from tests.fedtext.config.plugged import CONTENT, MINE
 from tests.loops import nonempty
 
 
@@ -132,3 +135,31 @@ def test_what_is_no_text_is_not_predicted() -> None:
     assert model.predict(np.array(["superb", "dreadful"])) == expected  # type: ignore[arg-type]
     assert model.predict(text for text in ("superb", "dreadful")) == expected  # type: ignore[arg-type]
     assert model.predict(np.array([], str)) == []  # type: ignore[arg-type]
+
+
+def test_a_model_names_the_package_of_a_plug_in_that_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "site" / "mine_of_others-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-of-others\nVersion: 1.0\n")
+    (about / "top_level.txt").write_text("mine_elsewhere\n")
+    (tmp_path / "site" / "mine_elsewhere.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    folder = tmp_path / "model"
+    fedtext.run(fedtext.load(CONTENT | {"plugins": ["mine_elsewhere"]})).save(folder)
+    expected = {"module": "mine_elsewhere", "name": "mine-of-others", "version": "1.0"}
+    assert json.loads((folder / "model.json").read_text())["packages"] == [expected]
+    assert fedtext.Model.load(folder).experiment.method.name == "mine"
+
+    experiment = (folder / "experiment.yaml").read_text()
+    (folder / "experiment.yaml").write_text(experiment.replace("beta:", "gone:"))
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: mine-of-others\nVersion: 2.0\n")
+    trained = "the model was trained with the package mine-of-others 1.0, and 2.0 is installed here"
+    with pytest.raises(UserError, match=rf"there is no key method\.gone.*; {trained}"):
+        fedtext.Model.load(folder)
+
+    monkeypatch.syspath_prepend(tmp_path)  # forgets what was found in folders
+    (tmp_path / "site").rename(tmp_path / "away")
+    monkeypatch.delitem(sys.modules, "mine_elsewhere")
+    missing = "needs the plug-in mine_elsewhere of the package mine-of-others 1.0, which is not installed here"
+    with pytest.raises(UserError, match=rf'{missing}: install it \(pip install "mine-of-others==1\.0"\)'):
+        fedtext.Model.load(folder)
