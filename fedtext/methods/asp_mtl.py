@@ -108,13 +108,13 @@ def orthogonality(shared_BF: Tensor, private_BF: Tensor, penalty: Literal["mean"
         private_BF: Private features P.
         penalty: ``mean`` or ``sum``.
     """
-    s_BF, p_BF = (normalize(_centred(features), dim=1) for features in (shared_BF, private_BF))
+    s_BF, p_BF = (normalize(_deviations(features), dim=1) for features in (shared_BF, private_BF))
     total = ((s_BF @ s_BF.T) * (p_BF @ p_BF.T)).sum()  # = Tr(S S^T P P^T), of B x B instead of F x F
     return total if penalty == "sum" else total / (s_BF.shape[1] * p_BF.shape[1])
 
 
-def _centred(features_BF: Tensor) -> Tensor:
-    """Return features less their mean, where this is more than rounding: its direction would mean nothing."""
+def _deviations(features_BF: Tensor) -> Tensor:
+    """Return features less their mean, and 0 where that is only rounding, whose direction would mean nothing."""
     centred_BF = features_BF - features_BF.mean(0)
     rounding_B1 = EQUAL * features_BF.detach().norm(dim=1, keepdim=True)
     return centred_BF.masked_fill(centred_BF.detach().norm(dim=1, keepdim=True) <= rounding_B1, 0)
