@@ -155,10 +155,11 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
     if method.pooled or not method.shares:  # no updates
         content = {key: value for key, value in content.items() if key != "adversaries"}
         content = _without(content, "server", "absent_rows", "aggregation", "buffer", "secure_aggregation", "weights")
-        content = _without(content, "wire", "shuffle")
+        content = _without(content, "wire", "shuffle", "rows")
         content = _without(content, "privacy", "canaries")
     if not experiment.model_copy(update={"method": method}).shares_table:
         content = _without(content, "server", "absent_rows")
+        content = _without(content, "wire", "rows")
     if not method.two_branches:
         content = _of_one_branch(content, experiment)
     if type(method).private is not Method.private:  # no complete model could be selected

@@ -28,7 +28,7 @@ from fedtext.config.sections import (
 from fedtext.config.selection import BEST_ROUND
 from fedtext.config.server import MethodsOwn
 from fedtext.config.tune import Tune
-from fedtext.config.yaml_text import number
+from fedtext.config.yaml_text import with_numbers
 from fedtext.layout import TABLE
 from fedtext.models.recurrent import Recurrent, RecurrentClassifier
 from fedtext.schema import Strict
@@ -88,13 +88,8 @@ class Settings(Strict):
     @field_validator("space")
     @classmethod
     def _has_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return {
-            key: {
-                form: [number(one) for one in given] if isinstance(given, list) else given
-                for form, given in spec.items()
-            }
-            for key, spec in value.items()
-        }
+        found: dict[str, dict[str, Any]] = with_numbers(value)
+        return found
 
     @property
     def engine(self) -> Engine:

@@ -113,6 +113,13 @@ def number(value: Any) -> Any:
     return found if math.isfinite(found := float(value)) else value
 
 
+def with_numbers(value: Any) -> Any:
+    """Return a value in which each text that is a number by ``number`` is that number, also in lists and mappings."""
+    if isinstance(value, dict):
+        return {key: with_numbers(part) for key, part in value.items()}
+    return [with_numbers(part) for part in value] if isinstance(value, list) else number(value)
+
+
 def lines(text: str) -> dict[tuple[str, ...], int]:
     """Return the line of every key in a YAML text, by the key's path."""
     found: dict[tuple[str, ...], int] = {}

@@ -76,6 +76,13 @@ def test_numbers_that_yaml_takes_for_texts_are_numbers_in_a_space() -> None:
     drawn = tiny.experiment(space={"training.optimizer.lr": {"loguniform": ["1e-5", "1E-1"]}}, tune={"samples": 3})
     rates = [point["training.optimizer.lr"] for point in points(drawn)]
     assert all(nonempty(1e-5 <= rate <= 0.1 for rate in rates))
+    named = {
+        "mechanism": {"grid": {"local": {"uplink": [{"clip": {"norm": "1e-1"}}], "training.optimizer.lr": "1e-3"}}}
+    }
+    (local,) = cases(one.model_dump(mode="json"), tiny.experiment(space=named), "test")[-1:]
+    settings = {"uplink": [{"clip": {"norm": 0.1}}], "training.optimizer.lr": 0.001}
+    assert tiny.experiment(space=named).space["mechanism"]["grid"]["local"] == settings
+    assert local.experiment.training.optimizer.lr == 0.001
 
 
 def test_baselines_are_without_what_only_updates_or_two_branches_have() -> None:
@@ -97,6 +104,9 @@ def test_baselines_are_without_what_only_updates_or_two_branches_have() -> None:
     rows = {name: each.server.absent_rows for name, each in made.items()}
     kept = {"ditto", "kteps"}
     assert rows == {name: "holders_only" if name in kept else "unchanged" for name in made}
+    assert {name: each.wire.rows for name, each in made.items()} == {
+        name: "own" if name in kept else "auto" for name in made
+    }
     asked = {name: each.evaluation.personalize for name, each in made.items()}
     for name in nonempty(made):
         found = asked[name]

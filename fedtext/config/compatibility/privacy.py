@@ -189,6 +189,11 @@ def rows(e: "Settings") -> Iterator[str]:
             "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "
             "whole vocabulary: leave rows at auto"
         )
+    elif e.wire.rows != "auto" and (e.method.pooled or not e.shares_table):
+        yield (
+            f"wire.rows: {e.wire.rows} is about rows of a shared embedding, and method {e.method.name} shares none: "
+            "leave it out"
+        )
     if e.server.absent_rows == "holders_only" and not e.shares_table:
         yield (
             f"server.absent_rows: holders_only is about rows of a shared embedding, and method {e.method.name} shares "

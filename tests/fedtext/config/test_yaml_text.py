@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedtext.config.yaml_text import DEEPEST, YAMLTextError, number, parse
+from fedtext.config.yaml_text import DEEPEST, YAMLTextError, number, parse, with_numbers
 
 DOUBLED = ", ".join(["&a0 [x]", *(f"&a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 20))])
 
@@ -33,6 +33,11 @@ def test_aliases_and_depth_within_reason_are_read() -> None:
     deep = parse("[" * (DEEPEST - 1) + "]" * (DEEPEST - 1))
     assert len(deep) == 1
     assert parse("{<<: {a: 1}, b: 2}") == {"a": 1, "b": 2}
+
+
+def test_numbers_in_lists_and_mappings_are_numbers() -> None:
+    given = parse("{a: [1e-5, {b: 2e3, c: [lstm]}], d: 1e-2, e: [0.1]}")
+    assert with_numbers(given) == {"a": [1e-5, {"b": 2000.0, "c": ["lstm"]}], "d": 0.01, "e": [0.1]}
 
 
 def test_numbers_with_an_exponent_alone_are_numbers_and_other_texts_remain() -> None:
