@@ -128,10 +128,10 @@ def _rows(made: Reproduction, columns: Sequence[str], printed: Collection[str]) 
             texts.append(beside if column in printed else ours)
         spent = made.costs.get(row)
         cpu = spent.cpu_seconds if spent else None
-        texts += [_number(spent.seconds if spent else None), _number(cpu)]
+        texts += [_cost(spent.seconds if spent else None), _cost(cpu)]
         if reference:
-            texts.append("" if cpu is None else f"{cpu / reference:.2f}")
-        texts.append(_number(spent.bytes_per_client / 1e6 if spent else None))
+            texts.append(_cost(None if cpu is None else cpu / reference, 2))
+        texts.append(_cost(spent.bytes_per_client / 1e6 if spent else None))
         rows.append(texts)
     return rows
 
@@ -152,6 +152,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}" if abs(value) < 1e6 else f"{value:.1e}"
+
+
+def _cost(value: float | None, decimals: int = 1) -> str:
+    """Format a cost with so many decimals, or two significant digits if it is smaller than 1."""
+    if value is None or value == 0 or abs(value) >= 1:
+        return "" if value is None else _number(value) if decimals == 1 else f"{value:.{decimals}f}"
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.{decimals}f}" if rounded == round(rounded, decimals) else f"{rounded:.2g}"
 
 
 def _signed(value: float) -> str:

@@ -45,6 +45,15 @@ def test_costs_stand_beside_those_of_fedavg() -> None:
     assert "| New |  | 84.0 |  | 1.0 |  |  | 2.0 |" in text
 
 
+def test_small_costs_have_two_digits() -> None:
+    costs = {"FedAvg": Cost(0.004, 40.0, 1234.0), "KTEPS": Cost(0.96, 0.031, 0.0), "New": Cost(0.5, 0.5, 9.99e5)}
+    cells = [Cell(name, "Ag", None, [84.0]) for name in costs]
+    text = markdown(Reproduction("T", 1.5, cells, [], costs, ["Said."]))
+    assert "| FedAvg | 84.0 | 0.004 | 40.0 | 1.00 | 0.0012 |" in text
+    assert "| KTEPS | 84.0 | 0.96 | 0.031 | 0.00077 | 0.0 |" in text
+    assert "| New | 84.0 | 0.5 | 0.5 | 0.013 | 1.0 |" in text
+
+
 def test_what_runs_have_written_stands_below_the_figures() -> None:
     cells, shown = [Cell("A", "Ag", None, [70.0])], {"A": "# Texts of dvd\n\nGood **film**.\n"}
     text = markdown(Reproduction("T", 1.5, cells, [], {}, ["Said."], shown=shown))

@@ -1,6 +1,7 @@
 """The tables of the FedAtt paper: what stands behind their figures, and how perplexities and thresholds are shown."""
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -173,6 +174,9 @@ def test_rows_are_chosen_by_name() -> None:
     assert list(chosen["fig2"].rows) == ["FedAtt C=0.1", "FedAtt C=0.3"]
     assert list(chosen["fig3"].rows) == ["FedAtt C=0.1", "FedAtt C=0.3", "FedAtt E=20"]
     with pytest.raises(UserError, match=r"--rows: table IV has none of tiny\*: leave it out"):
+        papers.tables(FEDATT, ["IV"], "PTB", rows=["tiny*"])
+    there = re.escape(", ".join(papers.tables(FEDATT, ["IV"], "PTB")["IV"].rows))
+    with pytest.raises(UserError, match=rf"leave it out, or choose among {there}$"):
         papers.tables(FEDATT, ["IV"], "PTB", rows=["tiny*"])
     assert papers.first_scene(FEDATT, ["II", "fig3"]) == "PTB"
 

@@ -116,7 +116,7 @@ def test_what_is_not_there_is_said() -> None:
         papers.tables(KTEPS, ["5"], "FDU", ["FedAvg"])
     with pytest.raises(UserError, match="--methods: table 2 and table 3 has no FedPro: choose among Indiv"):
         papers.tables(KTEPS, ["2", "3"], "FDU", ["FedAvg", "FedPro"])
-    with pytest.raises(UserError, match="table 2 has none of FedPer: leave it out"):
+    with pytest.raises(UserError, match="table 2 has none of FedPer: leave it out, or choose among Indiv"):
         papers.tables(KTEPS, ["2", "3"], "FDU", ["FedPer"])
 
 

@@ -187,7 +187,12 @@ def tables(
     }
     if empty := [number for number, chosen in kept.items() if not chosen]:
         option, words = ("--rows", rows) if rows else ("--methods", systems)
-        raise UserError(f"{option}: {called(empty[0])} has none of {', '.join(words)}: leave it out")
+        whole = found[empty[0]].rows
+        there = whole if rows else dict.fromkeys(row.system for row in whole.values())
+        raise UserError(
+            f"{option}: {called(empty[0])} has none of {', '.join(words)}: leave it out, or choose among "
+            f"{', '.join(there)}"
+        )
     return {number: found[number].model_copy(update={"rows": chosen}) for number, chosen in kept.items()}
 
 
