@@ -44,7 +44,8 @@ def main(words: Sequence[str] | None) -> int:
     # Initial vectors, which may take minutes to train, do not change the statistics.
     embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
     data = None if arguments.data is None else folder_of(arguments.data, "--data")
-    corpus = prepare(experiment.corpus, embedding, experiment.seed, data, experiment.own_vocabularies)
+    facts = experiment.corpus, embedding, experiment.seed, data, experiment.own_vocabularies
+    corpus = prepare(*facts, audited=False)
     print(render(corpus))
     if arguments.picture:
         from dashboards.partition import picture

@@ -14,6 +14,7 @@ from fedtext.client.audit_runner import check_words
 from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
+from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError, option
 from fedtext.ledger import noise_multiplier
@@ -52,9 +53,11 @@ def corpora_of(
     for case in cases:
         groups[key(case.experiment)].append(case.experiment)
     for name, group in groups.items():  # all that need a corpus are checked before the next one is read
-        if name not in corpora:
+        audited = any(one.audits for one in group)
+        if name not in corpora or (audited and not _is_compared(corpora[name])):
             one = group[0]
-            corpora[name] = prepare(one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies, train)
+            facts = one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies
+            corpora[name] = prepare(*facts, train, audited)
             check_classes("tune.metric", experiment.tune.metric, corpora[name])
         for one in group:
             participant_count(one, corpora[name])
@@ -62,6 +65,11 @@ def corpora_of(
             if one.server.noise and not is_distributed(one):
                 noise_multiplier(one)
     return corpora
+
+
+def _is_compared(corpus: Corpus) -> bool:
+    """Return whether audits have what they need of a corpus: that of a case before may have been prepared without."""
+    return bool(corpus.repeated) or isinstance(corpus.clients, StoredClients)
 
 
 def with_corpora(

@@ -107,7 +107,8 @@ def run(
         single = choose_engine(single, gpu, compile_problem(), _engine_in(folder) if folder else None)
         single = with_coefficients(single, checkpoint.coefficients(folder)) if folder else single
         place = None if data is None else folder_of(data, option("data"))
-        corpus = prepare(single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies)
+        facts = single.corpus, single.model.embedding, single.seed, place, single.own_vocabularies
+        corpus = prepare(*facts, audited=bool(single.audits))
         federation = _started(single, corpus, device, folder)
         for record in federation.run():
             if folder:

@@ -41,7 +41,13 @@ from fedtext.text.word2vec import UntrainedError
 
 @origins_named()
 def prepare(
-    config: CorpusConfig, embedding: Embedding, seed: int, data: Path | None, own: bool = False, train: bool = True
+    config: CorpusConfig,
+    embedding: Embedding,
+    seed: int,
+    data: Path | None,
+    own: bool = False,
+    train: bool = True,
+    audited: bool = True,
 ) -> Corpus:
     """Read a corpus and encode it. The same arguments and files give the same result and the same digest.
 
@@ -54,6 +60,7 @@ def prepare(
             their words, by which the simulation names them.
         train: Whether word vectors are trained that are not in the cache. Without them the corpus is the same but for
             the initial table, which is left out. Own vocabularies depend on them: they are trained in any case then.
+        audited: Whether to look for test texts in train splits (``Corpus.repeated``), which audits alone read.
 
     Raises:
         UserError: Files are missing or malformed, or a key would leave a client without texts.
@@ -106,7 +113,7 @@ def prepare(
         coverage=_coverage(words, vectors, counts, config),
         features=len(raw.features),
         tests=tuple(sets[2] for sets in sets_K),
-        repeated=repeated_tests(used, config.language),
+        repeated=repeated_tests(used, config.language) if audited else (),
         words=None if config.language else _distinct_words(raw),
         digits_V=digits_V,
         public_SV=public_SV,

@@ -237,7 +237,7 @@ class Corpus:
         features: Number of the vocabulary's last entries that are features and not words.
         tests: Each client's test texts in rows of the global vocabulary.
         repeated: Which of each client's test texts are also in the train split of any client; empty if that is not
-            known, as of a corpus on disk.
+            known, as of a corpus on disk, or one that no audit reads.
         digits_V: Which entries are words with a digit in them; None if there are none.
         words: Number of distinct words of train, and of all splits. None in a language corpus.
         public_SV: With vocabularies of the clients' own, which words the vectors of each source S have.

@@ -166,7 +166,7 @@ def prepared(made: Experiment, data: Path | None) -> Corpus:
         UserError: A file is missing or malformed, or a key does not fit it.
     """
     plain = made.model.embedding.model_copy(update={"init": type(made.model.embedding)().init})
-    return prepare(made.corpus, plain, made.seed, data, made.own_vocabularies)
+    return prepare(made.corpus, plain, made.seed, data, made.own_vocabularies, audited=False)
 
 
 def _described(corpus: Corpus) -> str:

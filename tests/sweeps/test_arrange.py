@@ -1,5 +1,6 @@
 """The corpora of a sweep: each is read once, and all cases of one seed are checked before the next seed's is read."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,3 +49,16 @@ def test_a_case_that_cannot_use_its_corpus_is_refused_before_the_next_is_read(mo
     with pytest.raises(UserError, match="less than half a client"):
         corpora_of(given, _cases(given), None)
     assert seeds == [0]
+
+
+def test_test_texts_are_compared_with_train_texts_for_audits_alone() -> None:
+    given = experiment(tune={"metric": "Ag"}, space={"training.optimizer.lr": {"grid": [0.01, 0.1]}}, baselines=[])
+    plain, other = _cases(given)
+    audited = replace(other, experiment=experiment(audits=["membership"]))
+    ((name, alone),) = corpora_of(given, [plain], None).items()
+    assert alone.repeated == ()
+    (both,) = corpora_of(given, [plain, audited], None).values()
+    assert len(both.repeated) == len(both.clients) > 0
+    (later,) = corpora_of(given, [audited], None, {name: alone}).values()  # as a search suggests one after the other
+    assert [each.tolist() for each in later.repeated] == [each.tolist() for each in both.repeated]
+    assert corpora_of(given, [plain], None, {name: later})[name] is later
