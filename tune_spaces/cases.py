@@ -10,6 +10,7 @@ from fedtext.config.compatibility.audits import fits
 from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override
 from fedtext.errors import UserError
+from fedtext.layout import TABLE
 from fedtext.mechanisms import Mechanism
 from fedtext.methods import Method
 from tune_spaces.objectives import check_metric
@@ -159,6 +160,7 @@ def _baseline(base: files.Content, experiment: Experiment, method: Method, sourc
         content = _without(content, "privacy", "canaries")
     if not experiment.model_copy(update={"method": method}).shares_table:
         content = _without(content, "server", "absent_rows")
+    if method.private(TABLE):
         content = _without(content, "wire", "rows")
     if not method.two_branches:
         content = _of_one_branch(content, experiment)

@@ -189,7 +189,7 @@ def rows(e: "Settings") -> Iterator[str]:
             "wire.rows: own leaves out the words that a client does not have, and a language model moves those of the "
             "whole vocabulary: leave rows at auto"
         )
-    elif e.wire.rows != "auto" and (e.method.pooled or not e.shares_table):
+    elif e.wire.rows != "auto" and (e.method.pooled or not e.method.shares or e.method.private(TABLE)):
         yield (
             f"wire.rows: {e.wire.rows} is about rows of a shared embedding, and method {e.method.name} shares none: "
             "leave it out"
