@@ -75,7 +75,8 @@ def main(words: Sequence[str] | None) -> int:
         made.error("name a paper and its tables, or --render and CSV files")
     from fedtext.runtime.remote import local_path
     from sweeps.kept import render
-    from sweeps.reproduce import Asked, reproduce
+    from sweeps.reproduce import reproduce
+    from sweeps.work import Asked
 
     if arguments.render:
         print("\n".join(os.path.relpath(file) for file in render(arguments.render)))

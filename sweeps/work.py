@@ -1,0 +1,237 @@
+"""The trials and tables of a request for tables of a paper."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from pathlib import Path
+
+from dashboards.figures import Origin, Reproduction
+from dashboards.reproduction import markdown
+from dashboards.reproduction_csv import read_csv
+from dashboards.trial import Outcome
+from fedtext.config import files
+from fedtext.config.experiment import Experiment
+from fedtext.config.overrides import override
+from fedtext.errors import UserError
+from fedtext.state.checkpoint import history
+from sweeps.coverage import update
+from sweeps.folder import RunFolder
+from sweeps.kept import merged, seeds_of, write
+from sweeps.names import places
+from sweeps.places import home
+from sweeps.request import Cluster
+from sweeps.results import Rows, check_columns, named, reproduced, when
+from tune_spaces import papers
+from tune_spaces.papers import Paper, Scale, Table
+from tune_spaces.papers.notes import personalization_notes, training_notes
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request for tables of a paper.
+
+    Attributes:
+        paper: The name of the paper.
+        tables: Numbers of its tables; ``fig3`` for figure 3.
+        scene: The paper's data set; None: the first of the tables.
+        seeds: Number of repetitions.
+        scale: Share of the paper's rounds and of the train texts.
+        methods: Only these systems, in the paper's names; empty: all.
+        rows: Only these rows, ``*`` stands for anything; empty: all.
+        changes: ``key=value`` for every experiment.
+        out: The folder of the results; None: ``docs/reproductions/tables``.
+        data: The folder of corpora.
+        cluster: The Ray cluster to use.
+        finished: Run nothing, and write the rows of trials that have finished.
+        again: Run rows and seeds too that are kept.
+    """
+
+    paper: str
+    tables: Sequence[str]
+    scene: str | None = None
+    seeds: int = 1
+    scale: float = 1.0
+    methods: Sequence[str] = ()
+    rows: Sequence[str] = ()
+    changes: Sequence[str] = ()
+    out: Path | None = None
+    data: str | Path | None = None
+    cluster: Cluster = field(default_factory=Cluster)
+    finished: bool = False
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Work:
+    """The trials and tables of a request.
+
+    Attributes:
+        asked: The request.
+        paper: The paper.
+        scene: The paper's data set.
+        scale: Share of the paper's rounds and of the train texts.
+        changes: Changes to every experiment, by dotted key.
+        tables: The tables by number, with the selected rows.
+        content: The content of the scene's experiment.
+        experiment: The scene's experiment.
+        folder: The folder of the trials.
+        out: The folder of the results.
+    """
+
+    asked: Asked
+    paper: Paper
+    scene: str
+    scale: Scale
+    changes: Mapping[str, object]
+    tables: Mapping[str, Table]
+    content: files.Content
+    experiment: Experiment
+    folder: RunFolder
+    out: Path
+
+    @staticmethod
+    def of(asked: Asked) -> "Work":
+        """Return the work for ``asked``. Raises UserError for tables, rows or changes that cannot be."""
+        paper, scale, changes = papers.load(asked.paper), Scale(asked.scale), papers.changes(asked.changes)
+        scene = asked.scene or papers.first_scene(paper, asked.tables)
+        tables = papers.tables(paper, asked.tables, scene, asked.methods, asked.rows)
+        name = f"reproduce-{papers.stem(asked.paper, scene)}" + ("" if scale.share == 1 else f"-{scale.share:g}")
+        content = scale.applied(override(paper.scenes[scene], changes | {"name": name}))
+        experiment = files.validate(content, f"{asked.paper}, scene {scene}")
+        storage, remote = places(experiment.storage)
+        if remote:
+            raise UserError(f"storage: tables are reproduced in a local folder, not at {remote}: leave it out")
+        folder = RunFolder((storage / name).resolve())
+        out = _folder(asked.out or home() / "docs" / "reproductions" / "tables")
+        return Work(asked, paper, scene, scale, changes, tables, content, experiment, folder, out)
+
+    def stem(self, number: str) -> Path:
+        """Return the path of a table's files, without their endings."""
+        what = number if number.startswith("fig") else f"table{number}"
+        return self.out / f"{papers.stem(self.asked.paper, self.scene)}-{what}{_mark(self.scale, self.asked)}"
+
+    def kept(self, number: str) -> Reproduction | None:
+        """Return the table as it was written before; None if it was not."""
+        file = self.out / f"{self.stem(number).name}.csv"
+        return read_csv(file) if file.is_file() else None
+
+    def left(self, say: Callable[[str], object]) -> dict[str, Rows]:
+        """Return the rows of each table that are to be run, with the cases of the seeds that are not kept."""
+        found = {}
+        for number, table in self.tables.items():
+            rows = dict(papers.cases(self.paper, table, self.scene, self.scale, self.asked.seeds, self.changes))
+            check_columns(number, table, rows, self.scale)
+            before = None if self.asked.again else self.kept(number)
+            there = {row: seeds_of(before, row, table.read) for row in rows} if before else {}
+            left = {row: cases[there.get(row, 0) :] for row, cases in rows.items()}
+            found[number] = {row: cases for row, cases in left.items() if cases}
+            part = {row: f" ({there[row]} of its seeds)" for row in found[number] if row in there}
+            if kept := [f"{row}{part.get(row, '')}" for row, of in there.items() if of]:
+                say(f"  {papers.called(number)}: {', '.join(kept)} kept ({self.stem(number).name}.csv)")
+        return found
+
+    def finished(self) -> dict[str, Outcome]:
+        """Return the outcomes of the trials in the folder that have finished."""
+        ended = [case for case, status in self.folder.ended().items() if status == "finished"]
+        return {case: Outcome("finished", tuple(history(self.folder.case(case) / "checkpoint"))) for case in ended}
+
+    def write(self, rows: Mapping[str, Rows], outcomes: Mapping[str, Outcome]) -> tuple[list[Path], list[str]]:
+        """Write the tables with the rows whose first seeds have finished.
+
+        Args:
+            rows: The rows that were run, by table, with their cases.
+            outcomes: The outcomes of trials that have finished.
+
+        Returns:
+            The files, and each table as Markdown.
+
+        Raises:
+            UserError: They cannot be written.
+        """
+        wrote, tables = list[Path](), list[str]()
+        for number, cases in rows.items():
+            ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in cases.items()}
+            if ran := {row: of for row, of in ran.items() if of}:
+                result = self.table(number, ran, outcomes)
+                wrote += write(result, self.stem(number))
+                tables.append(f"\n{markdown(result)}")
+        update(self.out)
+        return wrote, tables
+
+    def table(self, number: str, ran: Rows, outcomes: Mapping[str, Outcome]) -> Reproduction:
+        """Return a table of the outcomes, with the rows that are kept, and notes on all of them.
+
+        Args:
+            number: The number of the table.
+            ran: The rows that were run, with the cases of their seeds.
+            outcomes: The outcomes of these cases.
+        """
+        whole, kept = self.paper.tables[number], self.kept(number)
+        table = whole.model_copy(update={"rows": {row: whole.rows[row] for row in ran}})
+        origin = Origin(self.asked.paper, self.scene, number, command(self.asked, self.scene))
+        commits = dict.fromkeys(one["git.commit"][:7] for one in self.folder.versions() if "git.commit" in one)
+        new = reproduced(origin, table, self.scale, ran, outcomes, [])
+        new = replace(new, commits=dict.fromkeys(ran, ", ".join(commits)) if commits else {})
+        later = [row for row, (first, *_) in ran.items() if first.experiment.seed > 0]
+        result = merged(kept, new, later) if kept else new
+        return named(replace(result, about=self.about(number, result)))
+
+    def about(self, number: str, made: Reproduction) -> list[str]:
+        """Return notes on a table with the rows of ``made``."""
+        whole = self.paper.tables[number]
+        there = dict.fromkeys(cell.row for cell in made.cells if cell.row in whole.rows)
+        table = whole.model_copy(update={"rows": {row: whole.rows[row] for row in there}})
+        rows = dict(papers.cases(self.paper, table, self.scene, self.scale, 1, self.changes))
+        return [
+            extent(self.scale, self.changes),
+            f"{_spread(made)} {when(table, rows)}",
+            *training_notes(rows),
+            *personalization_notes(table, rows),
+            *self.paper.departures.get(self.scene, ()),
+            *table.departures,
+        ]
+
+
+def _spread(made: Reproduction) -> str:
+    if made.seeds == 1:
+        return "One seed: no spread is known, and nothing can be tested."
+    if made.fewest_seeds == made.seeds:
+        return f"Mean and standard deviation over {made.seeds} seeds."
+    rows = dict.fromkeys(cell.row for cell in made.cells if 0 < len(cell.seeds) < made.seeds)
+    return f"Mean and standard deviation over {made.seeds} seeds; fewer of {', '.join(rows)}."
+
+
+def extent(scale: Scale, changes: Mapping[str, object]) -> str:
+    """Return a sentence on the scale of a reproduction, and on its changes."""
+    if not changes:
+        return scale.sentence
+    said = "" if scale.share == 1 else f"{scale.sentence} "
+    return f"{said}CHANGED: {', '.join(f'{name}={json.dumps(value)}' for name, value in changes.items())}."
+
+
+def _mark(scale: Scale, asked: Asked) -> str:
+    """Return the suffix of files of another scale or of a changed run; empty for the paper's own settings."""
+    share = "" if scale.share == 1 else f"-scale{scale.share:g}"
+    changes = sorted(asked.changes)
+    return share + (f"-{hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:6]}" if changes else "")
+
+
+def _folder(path: Path) -> Path:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out: {path} cannot be made a folder ({error.strerror}): name another") from error
+    return path
+
+
+def command(asked: Asked, scene: str) -> str:
+    """Return the command that runs a table; its data are in FOLDER."""
+    said = ["python -m platform.reproduce", asked.paper, *asked.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
+    said += ["--seeds", str(asked.seeds)] if asked.seeds > 1 else []
+    said += ["--scale", f"{asked.scale:g}"] if asked.scale != 1 else []
+    for option, words in (("methods", asked.methods), ("rows", asked.rows), ("set", asked.changes)):
+        said += [f"--{option}", *map(shlex.quote, words)] if words else []
+    return " ".join(said)
