@@ -25,6 +25,7 @@ from sweeps.places import home
 from sweeps.request import Cluster
 from sweeps.results import Rows, check_columns, named, reproduced, when
 from tune_spaces import papers
+from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
 from tune_spaces.papers.notes import personalization_notes, training_notes
 
@@ -153,13 +154,30 @@ class Work:
         """
         wrote, tables = list[Path](), list[str]()
         for number, cases in rows.items():
-            ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in cases.items()}
+            following = {row: self.following(number, row, of) for row, of in cases.items()}
+            ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in following.items()}
             if ran := {row: of for row, of in ran.items() if of}:
                 result = self.table(number, ran, outcomes)
                 wrote += write(result, self.stem(number))
                 tables.append(f"\n{markdown(result)}")
         update(self.out)
         return wrote, tables
+
+    def following(self, number: str, row: str, cases: Sequence[Case]) -> Sequence[Case]:
+        """Return those of the cases of a row whose seeds follow the ones that its table has by now.
+
+        Another command may have written some of them since this one began, or have removed the table.
+
+        Args:
+            number: The number of the table.
+            row: The row.
+            cases: Its cases, of seeds one after the other. From the first seed on, they are the whole row.
+        """
+        first, kept = cases[0].experiment.seed - self.experiment.seed, self.kept(number)
+        there = seeds_of(kept, row, self.paper.tables[number].read) if kept else 0
+        if not first:
+            return cases
+        return cases[there - first :] if there >= first else ()
 
     def table(self, number: str, ran: Rows, outcomes: Mapping[str, Outcome]) -> Reproduction:
         """Return a table of the outcomes, with the rows that are kept, and notes on all of them.
@@ -175,7 +193,7 @@ class Work:
         commits = dict.fromkeys(one["git.commit"][:7] for one in self.folder.versions() if "git.commit" in one)
         new = reproduced(origin, table, self.scale, ran, outcomes, [])
         new = replace(new, commits=dict.fromkeys(ran, ", ".join(commits)) if commits else {})
-        later = [row for row, (first, *_) in ran.items() if first.experiment.seed > 0]
+        later = [row for row, (first, *_) in ran.items() if first.experiment.seed > self.experiment.seed]
         result = merged(kept, new, later) if kept else new
         return named(replace(result, about=self.about(number, result)))
 
