@@ -148,7 +148,8 @@ def arranged(
     chosen = partial(choose_engine, gpu=gpu, problem=problem, begun=begun)
     cases = [replace(case, experiment=chosen(case.experiment)) for case in cases]
     _same_data(folder, cases, corpora)
-    left = _together(experiment, len(cases) - len(folder.done(experiment)))
+    done = folder.done(experiment)  # perhaps also trials of other commands
+    left = _together(experiment, sum(case.id not in done for case in cases))
     placed = partial(_plans, experiment, corpora=corpora, nodes=nodes, left=left)
     cases = _tried(chosen(experiment), cases, folder, lambda case: placed([case]))
     plans = placed(cases)

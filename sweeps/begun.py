@@ -28,6 +28,12 @@ class Begun:
         """The command that began the run; None if it cannot be continued from its folder alone."""
         return self._plan().get("command")
 
+    @property
+    def shared(self) -> bool:
+        """Whether the folder is one of platform.reproduce, which has trials of several commands."""
+        plan = self._plan()
+        return "command" in plan and plan["command"] is None  # sweeps of earlier versions did not store theirs
+
     def begun_with(self) -> str | None:
         """Return the folder given with --data, if any."""
         return self._plan().get("data")
@@ -77,8 +83,12 @@ class Begun:
         )
 
     def longer(self, asked: Experiment) -> bool:
-        """Whether the run was begun with fewer rounds than ``asked`` has."""
-        return self.rounds(asked) < asked.training.rounds
+        """Whether the run was begun with fewer rounds than ``asked`` has, and its trials train on.
+
+        Trials of platform.reproduce do not: commands with other settings share its folder, and have trials of their
+        own there.
+        """
+        return not self.shared and self.rounds(asked) < asked.training.rounds
 
     def rounds(self, asked: Experiment) -> int:
         """Return the number of rounds that the run was begun with, or has been made longer to; of a new run those

@@ -123,7 +123,8 @@ class RunFolder(Begun):
         Args:
             content: The content of the experiment file.
             experiment: The experiment.
-            command: The command by which the run can be resumed by its name alone; None: there is none.
+            command: The command by which the run can be resumed by its name alone; None: there is none. The folder is
+                then shared by commands whose cases have names of their own, and no trial of it is made longer.
             data: The folder given with --data, if any.
             cases: The planned cases, for lists of runs.
         """
@@ -132,10 +133,11 @@ class RunFolder(Begun):
         before, now = self.versions(), versions() | git_state()
         worked = before if before[-1:] == [now] else [*before, now]
         plan = {"content": content, "command": command, "data": named(data) if data else None, "versions": worked}
-        plan["trials"] = {case.id: _about(case) for case in cases}
+        shared = (self._plan().get("trials") or {}) if command is None else {}
+        plan["trials"] = shared | {case.id: _about(case) for case in cases}
         key = state_key()
         plan["key"] = key.id if key else None
-        new, longer = not self.path.exists(), self.longer(experiment)
+        new, longer = not self.path.exists(), command is not None and self.longer(experiment)
         with writing(self.path, "storage"):
             try:
                 durable.make_folder(self.path)

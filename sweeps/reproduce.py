@@ -37,7 +37,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
         say("nothing is left to run: --again runs rows that are kept")
         return 0
     if asked.finished:
-        wrote, tables = work.write(rows, work.finished())
+        wrote, tables = work.write(rows, work.finished(rows, say))
         say("\n".join([*tables, *map(os.path.relpath, wrote)]) or "no trial of these tables has finished")
         return 0
     cases = {case.id: case for of in rows.values() for row in of.values() for case in row}

@@ -134,10 +134,25 @@ class Work:
                 say(f"  {papers.called(number)}: {', '.join(kept)} kept ({self.stem(number).name}.csv)")
         return found
 
-    def finished(self) -> dict[str, Outcome]:
-        """Return the outcomes of the trials in the folder that have finished."""
-        ended = [case for case, status in self.folder.ended().items() if status == "finished"]
-        return {case: Outcome("finished", tuple(history(self.folder.case(case) / "checkpoint"))) for case in ended}
+    def finished(self, rows: Mapping[str, Rows], say: Callable[[str], object]) -> dict[str, Outcome]:
+        """Return the outcomes of those trials of ``rows`` that have finished, whose checkpoints have all rounds.
+
+        Args:
+            rows: The rows of each table, with their cases.
+            say: Called with a line for each trial that has finished and whose checkpoint was removed or is older.
+        """
+        cases = {case.id: case.experiment for of in rows.values() for row in of.values() for case in row}
+        ended, found = self.folder.ended(), dict[str, Outcome]()
+        for case, experiment in cases.items():
+            if ended.get(case) != "finished":
+                continue
+            records, rounds = tuple(history(self.folder.case(case) / "checkpoint")), experiment.training.rounds
+            if (reached := records[-1].round if records else 0) >= rounds:
+                found[case] = Outcome("finished", records)
+            else:
+                have = f"its checkpoint has {reached} of {rounds} rounds"
+                say(f"  {case} is left out: {have}: without --finished the same command runs it again")
+        return found
 
     def write(self, rows: Mapping[str, Rows], outcomes: Mapping[str, Outcome]) -> tuple[list[Path], list[str]]:
         """Write the tables with the rows whose first seeds have finished.

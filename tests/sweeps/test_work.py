@@ -1,5 +1,6 @@
 """Tables of trials that are in a run's folder already: nothing is trained here."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dashboards.store import Store
 from dashboards.trial import Outcome
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
+from sweeps import arrange, kept
+from sweeps.places import PLAN
 from sweeps.reproduce import reproduce
 from sweeps.work import Asked, Work
 from tune_spaces.cases import Case
@@ -23,7 +27,9 @@ VALUES = (0.5, 0.75, 0.25)  # Ap, by seed
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Table 3 of KTEPS with two rounds, of KTEPS alone."""
     monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
-    changes = (f"training.rounds={ROUNDS}", "corpus={name: demo}")
+    monkeypatch.setattr(kept, "picture", lambda _: b"")  # takes most of the time
+    model = "model={embedding: {dim: 4}, hidden: 4, head: {hidden: 4}}"
+    changes = (f"training.rounds={ROUNDS}", "corpus={name: demo, clients: 3, train: 20, test: 10}", model)
     return Asked("kteps", ["3"], methods=["KTEPS"], changes=changes, out=tmp_path / "tables")
 
 
@@ -53,8 +59,8 @@ def said(asked: Asked, **changes: Any) -> str:
 
 
 def values(asked: Asked, row: str = "KTEPS") -> Sequence[float | None]:
-    kept = Work.of(asked).kept("3")
-    return [] if kept is None else next((cell.seeds for cell in kept.cells if cell.row == row), [])
+    made = Work.of(asked).kept("3")
+    return [] if made is None else next((cell.seeds for cell in made.cells if cell.row == row), [])
 
 
 @pytest.mark.parametrize("meanwhile", [1, 2, 3])
@@ -68,7 +74,7 @@ def test_a_seed_that_another_command_writes_meanwhile_stands_in_the_table_once(a
     for case, value in zip(three[1:], VALUES[1:], strict=True):
         end(asked, case, value)
     said(asked, seeds=meanwhile)
-    slow.write(rows, slow.finished())
+    slow.write(rows, slow.finished(rows, print))
     assert values(asked) == [pytest.approx(100 * value) for value in VALUES]
     costs = slow.kept("3")
     assert costs is not None
@@ -84,6 +90,51 @@ def test_later_seeds_are_not_written_as_the_first_ones_if_the_table_is_removed(a
     rows = slow.left(lambda _: None)
     for file in slow.out.iterdir():
         file.unlink()
-    assert slow.write(rows, slow.finished()) == ([], [])
+    assert slow.write(rows, slow.finished(rows, print)) == ([], [])
     said(asked, seeds=3)
     assert values(asked) == [pytest.approx(100 * value) for value in VALUES]
+
+
+def test_a_command_with_more_rounds_leaves_the_trials_of_another_one_as_they_are(asked: Asked) -> None:
+    """Both share the folder of the data set, and have trials of their own there."""
+    short = cases(asked)
+    work = Work.of(asked)
+    work.folder.create(work.content, work.experiment, cases=short)
+    end(asked, short[0], VALUES[0])
+    more = replace(asked, changes=["training.rounds=5", *asked.changes[1:]])
+    work, (long, *_) = Work.of(more), cases(more)
+    assert long.id != short[0].id
+    work.folder.create(work.content, work.experiment, cases=[long])
+    work.folder.create(work.content, work.experiment, cases=[long])
+    assert work.folder.done(work.experiment) == {short[0].id: "finished"}
+    plan = json.loads((work.folder.path / PLAN).read_text())
+    assert {case: about["rounds"] for case, about in plan["trials"].items()} == {
+        **{case.id: ROUNDS for case in short},
+        long.id: 5,
+    }
+    said(asked)
+    assert values(asked) == [50.0]
+
+
+def test_trials_of_other_commands_take_no_place_of_those_that_are_to_run(asked: Asked) -> None:
+    three = cases(asked)
+    more = replace(asked, changes=["training.rounds=5", *asked.changes[1:]])
+    for case in cases(more):
+        end(more, case, VALUES[0])
+    work = Work.of(asked)
+    corpora = arrange.corpora_of(work.experiment, three, None)
+    job = arrange.arranged(True, work.experiment, three, corpora, [{"CPU": 64.0}], Store("sqlite://"), work.folder)
+    assert {plan.trials for plan in job.plans.values()} == {3}
+
+
+@pytest.mark.parametrize("rounds", [0, ROUNDS - 1])
+def test_a_trial_without_its_last_checkpoint_has_not_finished(asked: Asked, rounds: int) -> None:
+    """A command that trains runs it again."""
+    first, second, third = cases(asked)
+    for case, reached in ((first, ROUNDS), (second, rounds), (third, ROUNDS)):
+        end(asked, case, VALUES[0], reached)
+    left_out = f"{second.id} is left out: its checkpoint has {rounds} of {ROUNDS} rounds: without --finished"
+    assert left_out in said(asked, seeds=3)
+    assert values(asked) == [50.0]
+    (rows,) = Work.of(replace(asked, seeds=3)).left(print).values()
+    assert rows["KTEPS"] == [second, third]
