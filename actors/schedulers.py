@@ -66,6 +66,15 @@ class SparingMedian(Sparing, MedianStoppingRule):
         super().__init__(**options)
         self.spared = set(spared)
 
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Judge a trial by the records so far, whatever was decided of it before.
+
+        Tune's own rule takes each trial for ended once it has been worse than the median. A trial of an earlier sweep
+        may have gone on after that round: it was judged there before the others had come so far.
+        """
+        self._stopped_trials.discard(_ByCase.of(trial.config["case"]))
+        return super().on_trial_result(tune_controller, trial, result)
+
     def remember(self, histories: Mapping[str, Sequence[RoundRecord]]) -> None:
         """Add the records of trials of an earlier, interrupted sweep. Those that did not end there are judged anew."""
         super().remember(histories)

@@ -96,3 +96,16 @@ def test_a_trial_that_was_interrupted_is_judged_anew_by_the_median_rule() -> Non
     }
     rule.remember(records)
     assert rule.on_trial_result(None, Trial("slow"), report(2, 0.9)) == TrialScheduler.STOP
+
+
+def test_the_median_rule_remembers_a_trial_that_went_on_after_it_was_worse() -> None:
+    """It was judged before the others had come so far; remembered case by case, it is the last."""
+    losses = {"a": [0.1] * 4, "b": [0.2] * 4, "c": [0.15] * 4, "fast": [0.9] * 3}
+    rule, go_on = median(grace_rounds=1), TrialScheduler.CONTINUE
+    for case in nonempty(["a", "b", "fast", "c"]):
+        assert set(decisions(rule, case, *losses[case])) == {go_on}, case
+    again = median(grace_rounds=1)
+    records = {case: [RoundRecord(n, 0.0, {"loss": x}) for n, x in enumerate(of, 1)] for case, of in losses.items()}
+    again.remember(records)
+    assert again.on_trial_result(None, Trial("c"), report(5, 0.15)) == go_on
+    assert again.on_trial_result(None, Trial("fast"), report(4, 0.9)) == TrialScheduler.STOP
