@@ -143,6 +143,7 @@ class Reproduction:
         shown: Markdown that runs have written, by row.
         missing: The table's rows that were not run.
         commits: The commit of the code that ran each row, where it is known.
+        data: A digest of the data of each row, where it is known.
         origin: None for a table that is made of no paper's file.
     """
 
@@ -156,6 +157,7 @@ class Reproduction:
     shown: Mapping[str, str] = field(default_factory=dict)
     missing: Sequence[str] = ()
     commits: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
 
     @property
@@ -173,6 +175,10 @@ class Reproduction:
     def fewest_seeds(self) -> int:
         """With how many seeds rows were run, at least; rows that were not run do not count."""
         return min((len(cell.seeds) for cell in self.cells if cell.seeds), default=0)
+
+    def comparable(self, one: str, other: str) -> bool:
+        """Whether two rows can be compared: they are not known to be of different data."""
+        return len({self.data[row] for row in (one, other) if row in self.data}) < 2
 
     def noise_of(self, cell: Cell) -> float:
         """Return the noise of the paper's value, in the unit of the cell."""

@@ -83,12 +83,13 @@ class Order:
 
 
 def compare_order(made: Reproduction, column: str) -> Order:
-    """Sort the pairs of rows that the paper orders into those in its order and the inverted ones."""
+    """Sort the pairs of rows that the paper orders into those in its order and the inverted ones. Rows of different
+    data are no pair."""
     both = [cell for cell in made.cells if cell.column == column and cell.paper is not None and cell.whole]
     found = Order()
     for one, other in combinations(both, 2):
         assert one.paper is not None and other.paper is not None  # noqa: PT018
-        if one.paper == other.paper:
+        if one.paper == other.paper or not made.comparable(one.row, other.row):
             continue
         sign = -1 if one.unit.less else 1
         better, worse = (one, other) if sign * (one.paper - other.paper) > 0 else (other, one)
@@ -175,8 +176,8 @@ def above_unigram(made: Reproduction) -> str:
 
 
 def paired_rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
-    """Return a row for each pair of ``compare``: in each column the paired difference, bold if significant, and with
-    several seeds its p-value."""
+    """Return a row for each pair of ``compare``, but for rows of different data: in each column the paired difference,
+    bold if significant, and with several seeds its p-value."""
     found = {(cell.row, cell.column): cell for cell in made.cells}
     return [
         [
@@ -184,6 +185,7 @@ def paired_rows(made: Reproduction, columns: Sequence[str]) -> list[list[str]]:
             *(text for c in columns for text in _pair(made, found.get((one, c)), found.get((other, c)))),
         ]
         for one, other in made.compare
+        if made.comparable(one, other)
     ]
 
 

@@ -21,6 +21,7 @@ def markdown(made: Reproduction) -> str:
         commands = made.origin.commands
         lines.append(f"Command{'s' * (len(commands) > 1)}: {'; '.join(f'`{one}`' for one in commands)}  ")
     lines += [f"{sentence}  " for sentence in _versions(made)]
+    lines += [f"{sentence}  " for sentence in _data(made)]
     lines.append(f"Rows of the table that were not run: {', '.join(made.missing) or 'none'}.  ")
     printed = {cell.column for cell in made.cells if cell.paper is not None}
     heads = [f"{column}: paper | ours | difference" if column in printed else f"{column}: ours" for column in columns]
@@ -57,12 +58,23 @@ def _versions(made: Reproduction) -> list[str]:
     return [f"Code: {'; '.join(named)}."]
 
 
+def _data(made: Reproduction) -> list[str]:
+    """Return a sentence on the rows of different data; empty if none are known."""
+    rows: dict[str, list[str]] = {}
+    for row, digest in made.data.items():
+        rows.setdefault(digest, []).append(row)
+    if len(rows) < 2:
+        return []
+    named = "; ".join(f"{', '.join(of)} ({digest})" for digest, of in rows.items())
+    return [f"ROWS OF DIFFERENT DATA, or of data that another version read otherwise, are not compared: {named}."]
+
+
 def _tests(made: Reproduction, columns: Sequence[str]) -> list[str]:
     """Return the paired differences, and the pairs of rows whose order is not the paper's."""
     lines, several = [], made.seeds > 1
-    if made.compare:
+    if pairs := paired_rows(made, columns):
         heads = [f"{column} | p" if several else column for column in columns]
-        lines += ["", "## Paired differences", "", *_table(["", *heads], paired_rows(made, columns)), ""]
+        lines += ["", "## Paired differences", "", *_table(["", *heads], pairs), ""]
         if several:
             lines.append(
                 "The first row less the second, within each seed: mean ± standard error. p: two-sided paired t test "

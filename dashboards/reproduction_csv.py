@@ -2,7 +2,7 @@
 
 The column ``part`` is the kind of a line: ``mean``, a cell of the table; ``client``, a value of a single client;
 ``cost``, a mean over rounds; ``about``, a sentence on what was run; ``shown``, text that a run has written;
-``commit``, of the code that ran a row; ``origin``, the table and the commands.
+``commit``, of the code that ran a row; ``data``, a digest of its data; ``origin``, the table and the commands.
 """
 
 import csv
@@ -50,6 +50,8 @@ def _lines(made: Reproduction) -> Iterable[dict[str, object]]:
         yield {"part": "shown", "row": row, "text": shown}
     for row, commit in made.commits.items():
         yield {"part": "commit", "row": row, "text": commit}
+    for row, digest in made.data.items():
+        yield {"part": "data", "row": row, "text": digest}
 
 
 def read_csv(path: Path) -> Reproduction:
@@ -70,6 +72,7 @@ def read_csv(path: Path) -> Reproduction:
             about=[line["text"] for line in lines if line["part"] == "about"],
             shown={line["row"]: line["text"] for line in lines if line["part"] == "shown"},
             commits={line["row"]: line["text"] for line in lines if line["part"] == "commit"},
+            data={line["row"]: line["text"] for line in lines if line["part"] == "data"},
             origin=Origin(**origin),
         )
     except OSError as error:

@@ -22,6 +22,11 @@ it also where others failed or were interrupted.
 """
 
 
+AGAIN = """\
+write rows and seeds anew that the table has already: from their trials under runs/ as they are, and those that are gone
+are trained; remove a trial's folder to train it again"""
+
+
 def _share(word: str) -> float:
     with suppress(ValueError):
         if 0 < (share := float(word)) <= 1:
@@ -59,7 +64,7 @@ def parser() -> Parser:
     made.add_argument(
         "--finished", action="store_true", help="run nothing: write the rows of trials that have finished"
     )
-    made.add_argument("--again", action="store_true", help="run rows and seeds again that the table has already")
+    made.add_argument("--again", action="store_true", help=AGAIN)
     made.add_argument(
         "--render", nargs="+", type=Path, metavar="CSV", help="run nothing: render the tables of these CSVs again"
     )

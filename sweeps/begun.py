@@ -13,7 +13,7 @@ from fedtext.runtime.remote import is_uri
 from fedtext.state.fingerprint import SCIENCE
 from sweeps.extension import OTHERWISE, not_extended
 from sweeps.places import PLAN
-from sweeps.stored import COPY, Plan, stored
+from sweeps.stored import COPY, About, Plan, stored
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,10 @@ class Begun:
     def versions(self) -> list[dict[str, Any]]:
         """Return the versions of the software that worked on the run, in order."""
         return self._plan().get("versions", [])
+
+    def trials(self) -> dict[str, About]:
+        """Return what plan.json has of trials, by the id of their case."""
+        return self._plan().get("trials") or {}
 
     def content(self) -> Content:
         """Return the content of the experiment that the run was begun with.

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,8 +133,8 @@ class RunFolder(Begun):
         before, now = self.versions(), versions() | git_state()
         worked = before if before[-1:] == [now] else [*before, now]
         plan = {"content": content, "command": command, "data": named(data) if data else None, "versions": worked}
-        shared = (self._plan().get("trials") or {}) if command is None else {}
-        plan["trials"] = shared | {case.id: _about(case) for case in cases}
+        shared = self.trials() if command is None else {}
+        plan["trials"] = shared | {case.id: shared.get(case.id, About()) | _about(case) for case in cases}
         key = state_key()
         plan["key"] = key.id if key else None
         new, longer = not self.path.exists(), command is not None and self.longer(experiment)
@@ -209,8 +209,12 @@ class RunFolder(Begun):
 
     def add(self, cases: Sequence[Case]) -> None:
         """Add cases that a search has suggested to plan.json, for lists of runs."""
-        plan = self._plan()
-        plan["trials"] = (plan.get("trials") or {}) | {case.id: _about(case) for case in cases}
+        self.note({case.id: _about(case) for case in cases})
+
+    def note(self, known: Mapping[str, About]) -> None:
+        """Add what is known of trials to plan.json, by the id of their case."""
+        plan, trials = self._plan(), self.trials()
+        plan["trials"] = trials | {case: trials.get(case, About()) | about for case, about in known.items()}
         durable.write(self.path / PLAN, json.dumps(plan, indent=2))
 
     def claim(self) -> None:

@@ -61,6 +61,7 @@ def merged(kept: Reproduction, new: Reproduction, later: Collection[str] = ()) -
         costs=_in_order({row: one for made, rows in parts for row, one in made.costs.items() if row in rows}, order),
         shown=_in_order({row: text for made, rows in parts for row, text in made.shown.items() if row in rows}, order),
         commits=_in_order({row: of for made, rows in parts for row, of in made.commits.items() if row in rows}, order),
+        data=_in_order({row: of for made, rows in parts for row, of in made.data.items() if row in rows}, order),
         origin=_origin(kept.source if before else None, new.source),
     )
 
@@ -84,6 +85,7 @@ def _continued(kept: Reproduction, new: Reproduction, rows: Collection[str]) -> 
         costs={row: _mean_cost(kept, new, row) if row in rows else one for row, one in new.costs.items()},
         shown={**new.shown, **{row: text for row, text in kept.shown.items() if row in rows}},
         commits={row: _commits(kept, new, row) if row in rows else of for row, of in new.commits.items()},
+        data={**{row: of for row, of in kept.data.items() if row in rows}, **new.data},
     )
 
 

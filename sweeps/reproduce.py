@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.prepare import planned, reached
+from sweeps.sources import data_digest, noted
 from sweeps.summary import summary
 from sweeps.work import Asked, Work, extent
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
+
+
+AGAIN = "--again writes rows anew from their trials, if --seeds is not less than theirs, and trains those that are gone"
 
 
 def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
@@ -34,7 +38,7 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     say(f"{work.paper.title}, {work.scene}. {extent(work.scale, work.changes)}")
     rows = work.left(say)
     if not any(rows.values()):
-        say("nothing is left to run: --again runs rows that are kept")
+        say(f"nothing is left to run: {AGAIN}")
         return 0
     if asked.finished:
         wrote, tables = work.write(rows, work.finished(rows, say))
@@ -45,8 +49,11 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     folder.claim()
     data = folder.data(asked.data)
     job = planned(asked.cluster, data, work.experiment, list(cases.values()), store, folder, sweep=True)
+    digest = data_digest(work.experiment, data, job.corpora)
+    work.check_data(rows, lambda _: [digest] if digest else [])
     folder.create(work.content, work.experiment, cases=list(cases.values()))
-    done = [case for case in folder.ended() if case in cases]
+    done = work.finished(rows, lambda _: None)
+    folder.note(noted(folder, job.cases, done, digest))
     say("\n".join([f"  {len(done)} of {len(cases)} trials are there already", *summary(job)]))
     from sweeps.trials import exit_status, recorder, train, unrecorded  # with Ray Tune, which only now is there
 

@@ -20,6 +20,8 @@ class About(TypedDict, total=False):
     method: str
     baseline: bool
     rounds: int
+    data: str  # of platform.reproduce: a digest of its data
+    commits: list[str]  # ... of the code that has trained it
 
 
 @with_config(ConfigDict(extra="allow"))

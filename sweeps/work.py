@@ -5,6 +5,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from sweeps.names import places
 from sweeps.places import home
 from sweeps.request import Cluster
 from sweeps.results import Rows, check_columns, named, reproduced, when
+from sweeps.sources import commits, data_of
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
@@ -47,7 +49,7 @@ class Asked:
         data: The folder of corpora.
         cluster: The Ray cluster to use.
         finished: Run nothing, and write the rows of trials that have finished.
-        again: Run rows and seeds too that are kept.
+        again: Write rows and seeds too that are kept: from their trials, and those that are gone are trained.
     """
 
     paper: str
@@ -125,8 +127,10 @@ class Work:
         for number, table in self.tables.items():
             rows = dict(papers.cases(self.paper, table, self.scene, self.scale, self.asked.seeds, self.changes))
             check_columns(number, table, rows, self.scale)
-            before = None if self.asked.again else self.kept(number)
+            before = self.kept(number)
             there = {row: seeds_of(before, row, table.read) for row in rows} if before else {}
+            if self.asked.again:  # a row is not replaced by one of fewer seeds
+                there = {row: seeds for row, seeds in there.items() if seeds > self.asked.seeds}
             left = {row: cases[there.get(row, 0) :] for row, cases in rows.items()}
             found[number] = {row: cases for row, cases in left.items() if cases}
             part = {row: f" ({there[row]} of its seeds)" for row in found[number] if row in there}
@@ -165,18 +169,41 @@ class Work:
             The files, and each table as Markdown.
 
         Raises:
-            UserError: They cannot be written.
+            UserError: They cannot be written, or a row would have seeds of different data.
         """
         wrote, tables = list[Path](), list[str]()
         for number, cases in rows.items():
             following = {row: self.following(number, row, of) for row, of in cases.items()}
             ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in following.items()}
             if ran := {row: of for row, of in ran.items() if of}:
+                self.check_data({number: ran}, partial(data_of, self.folder))
                 result = self.table(number, ran, outcomes)
                 wrote += write(result, self.stem(number))
                 tables.append(f"\n{markdown(result)}")
         update(self.out)
         return wrote, tables
+
+    def check_data(self, rows: Mapping[str, Rows], data: Callable[[Sequence[Case]], Sequence[str]]) -> None:
+        """Check that all seeds of a row are of the same data, as far as they are known.
+
+        Args:
+            rows: The rows that each table gets, with their cases.
+            data: Returns the data of cases, each once (``sweeps.sources``).
+
+        Raises:
+            UserError: They are of different data, or of other data than the seeds that the table has.
+        """
+        for number, of in rows.items():
+            kept = self.kept(number)
+            for row, cases in of.items():
+                later = kept and cases[0].experiment.seed > self.experiment.seed
+                before = [kept.data[row]] if kept and later and row in kept.data else []
+                if len({*before, *data(cases)}) > 1:
+                    raise UserError(
+                        f"{papers.called(number)}: row {row} would have seeds of different data, or of data that "
+                        "another version of this code read otherwise: give the --data of its first seeds, or write the "
+                        "table to another --out"
+                    )
 
     def following(self, number: str, row: str, cases: Sequence[Case]) -> Sequence[Case]:
         """Return those of the cases of a row whose seeds follow the ones that its table has by now.
@@ -205,9 +232,11 @@ class Work:
         whole, kept = self.paper.tables[number], self.kept(number)
         table = whole.model_copy(update={"rows": {row: whole.rows[row] for row in ran}})
         origin = Origin(self.asked.paper, self.scene, number, command(self.asked, self.scene))
-        commits = dict.fromkeys(one["git.commit"][:7] for one in self.folder.versions() if "git.commit" in one)
-        new = reproduced(origin, table, self.scale, ran, outcomes, [])
-        new = replace(new, commits=dict.fromkeys(ran, ", ".join(commits)) if commits else {})
+        new = replace(
+            reproduced(origin, table, self.scale, ran, outcomes, []),
+            commits={row: made_by for row, of in ran.items() if (made_by := commits(self.folder, of))},
+            data={row: found[0] for row, of in ran.items() if (found := data_of(self.folder, of))},
+        )
         later = [row for row, (first, *_) in ran.items() if first.experiment.seed > self.experiment.seed]
         result = merged(kept, new, later) if kept else new
         return named(replace(result, about=self.about(number, result)))

@@ -50,7 +50,7 @@ class Table(Strict):
         clients: The paper's values of single clients, by scene, client and row.
         shows: The name of a file of the runs, whose text is shown below the table.
         alternatives: A column of a validation metric: of rows of one system, such as those of different learning rates,
-            the one with the best mean there is compared with other systems. Empty: all rows are compared.
+            the one with the best value there under the first seed is compared with other systems. Empty: all are.
     """
 
     title: str

@@ -1,0 +1,81 @@
+"""The data and the code that trials of a reproduction were made with, as plan.json of their folder has them."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedtext.config.experiment import Experiment
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
+from fedtext.models.inits import FileInit
+from fedtext.state.checkpoint import recorded
+from sweeps.folder import RunFolder
+from sweeps.job import key
+from sweeps.stored import About
+from tune_spaces.cases import Case
+
+COMMIT = "git.commit"
+
+
+def data_digest(scene: Experiment, data: Path | None, corpora: Mapping[str, Corpus]) -> str:
+    """Return a digest by which trials on other data are told from those on ``data``.
+
+    It is that of the corpus of the scene's own experiment under its first seed, with the word vectors if they are those
+    of a file. It is the same for all rows and seeds, whatever they change of the corpus and the model.
+
+    Args:
+        scene: The scene's experiment.
+        data: The folder given with --data, if any.
+        corpora: Corpora that have been prepared, by ``key``.
+
+    Returns:
+        12 hexadecimal digits; empty if these data fit the rows alone, and not the scene's own experiment.
+    """
+    embedding = scene.model.embedding
+    try:
+        corpus = corpora.get(key(scene))
+        if corpus is None:
+            corpus = prepare(scene.corpus, embedding, scene.seed, data, scene.own_vocabularies, train=False)
+    except UserError:
+        return ""
+    vectors = corpus.table_digest if isinstance(embedding.init, FileInit) else ""
+    return hashlib.sha256(f"{corpus.digest} {vectors}".encode()).hexdigest()[:12]
+
+
+def noted(folder: RunFolder, cases: Sequence[Case], done: Iterable[str], data: str) -> dict[str, About]:
+    """Return what is to be noted of the trials of a command that begins.
+
+    Args:
+        folder: Their folder, whose last version is that of this command.
+        cases: The cases.
+        done: Ids of those that have finished: they are not trained again.
+        data: Their data (``data_digest``).
+    """
+    known, every, done = folder.trials(), commits_of(folder), set(done)
+    now = folder.versions()[-1:]
+    found = dict[str, About]()
+    for case in cases:
+        found[case.id] = About(data=data) if data else About()
+        if case.id not in done and now and COMMIT in now[0]:
+            begun = recorded(folder.case(case.id) / "checkpoint") is not None
+            before = known.get(case.id, About()).get("commits", every if begun else [])
+            found[case.id]["commits"] = [*dict.fromkeys([*(before if begun else ()), now[0][COMMIT][:7]])]
+    return found
+
+
+def commits_of(folder: RunFolder) -> list[str]:
+    """Return the commits of all commands that have worked on a folder, in order."""
+    return list(dict.fromkeys(one[COMMIT][:7] for one in folder.versions() if COMMIT in one))
+
+
+def commits(folder: RunFolder, cases: Iterable[Case]) -> str:
+    """Return the commits of the code that trained these cases; of those that do not say it, all of the folder's."""
+    known, every = folder.trials(), commits_of(folder)
+    return ", ".join(dict.fromkeys(one for case in cases for one in known.get(case.id, About()).get("commits", every)))
+
+
+def data_of(folder: RunFolder, cases: Iterable[Case]) -> list[str]:
+    """Return the data of these cases, each once; those that do not say them are left out."""
+    known = folder.trials()
+    return list(dict.fromkeys(data for case in cases if (data := known.get(case.id, About()).get("data"))))

@@ -1,0 +1,145 @@
+"""Rows of a table, and the data and the code that their trials were made with."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dashboards.reproduction import markdown
+from dashboards.trial import Outcome
+from fedtext.config import files
+from fedtext.errors import UserError
+from fedtext.records import RoundRecord
+from fedtext.state.checkpoint import Checkpoints
+from sweeps import folder as run_folder
+from sweeps import kept
+from sweeps.arrange import corpora_of
+from sweeps.reproduce import reproduce
+from sweeps.sources import commits, data_digest, noted
+from sweeps.work import Asked, Work
+from tune_spaces.cases import Case
+
+A, B = "a" * 12, "b" * 12  # digests of data
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """Table 3 of KTEPS with two rounds, of KTEPS and FedAvg."""
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    monkeypatch.setattr(kept, "picture", lambda _: b"")  # takes most of the time
+    changes = ("training.rounds=2", "corpus={name: demo}")
+    return Asked("kteps", ["3"], methods=["KTEPS", "FedAvg"], changes=changes, out=tmp_path / "tables")
+
+
+def cases(asked: Asked, row: str = "KTEPS") -> list[Case]:
+    """The cases of three seeds of a row."""
+    return Work.of(replace(asked, seeds=3, again=True)).left(lambda _: None)["3"][row]
+
+
+def train(asked: Asked, new: Sequence[Case], data: str, done: Sequence[Case] = (), rounds: int = 2) -> None:
+    """What a command leaves that trains ``new`` up to a round, and takes ``done`` as they are."""
+    work = Work.of(asked)
+    folder = work.folder
+    folder.create(work.content, work.experiment, cases=[*done, *new])
+    folder.note(noted(folder, [*done, *new], [case.id for case in done], data))
+    records = [RoundRecord(n, 0.0, {"Ap": 0.5, "train_seconds": 1.0}) for n in range(1, rounds + 1)]
+    for case in new:
+        Checkpoints(folder.case(case.id) / "checkpoint", "of a test").save(np.zeros(1, np.float32), {}, records)
+        if rounds == case.experiment.training.rounds:
+            folder.record(case.id, Outcome("finished"))
+
+
+def written(asked: Asked, **changes: object) -> str:
+    """The table that ``--finished`` writes."""
+    work = replace(asked, finished=True, **changes)  # type: ignore[arg-type]
+    assert reproduce(work, lambda _: None) == 0
+    made = Work.of(work).kept("3")
+    assert made is not None
+    return markdown(kept.named(made))
+
+
+def code_of(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
+    monkeypatch.setattr(run_folder, "git_state", lambda: {"git.commit": commit * 40})
+
+
+def test_rows_of_different_data_stand_in_a_table_and_are_not_compared(asked: Asked) -> None:
+    train(asked, cases(asked)[:1], A)
+    train(asked, cases(asked, "FedAvg")[:1], A)
+    said = written(asked)
+    assert "| KTEPS - FedAvg | " in said
+    assert "of 1 pairs of rows that the paper orders" in said
+    assert "DIFFERENT DATA" not in said
+    folder = Work.of(asked).folder
+    folder.note({cases(asked, "FedAvg")[0].id: {"data": B}})
+    said = written(asked, again=True)
+    assert "ROWS OF DIFFERENT DATA, or of data that another version read otherwise, are not compared:" in said
+    assert f" FedAvg ({B}); KTEPS ({A}).  \n" in said
+    assert "Paired differences" not in said
+    assert "that the paper orders" not in said
+
+
+def test_a_row_gets_no_seeds_of_other_data(asked: Asked) -> None:
+    first, second, third = cases(asked)
+    train(asked, [first], A)
+    written(asked)
+    train(asked, [second], B)
+    with pytest.raises(UserError, match=r"^table 3: row KTEPS would have seeds of different data, or of data that ano"):
+        written(asked, seeds=2)
+    with pytest.raises(UserError, match="row KTEPS would have seeds of different data"):
+        written(asked, seeds=2, again=True)
+    Work.of(asked).folder.note({second.id: {"data": A}})
+    assert "over 2 seeds" in written(asked, seeds=2)
+    (file,) = Work.of(asked).out.glob("*.csv")
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith("data,")))
+    train(asked, [third], B)
+    assert "over 3 seeds" in written(asked, seeds=3)
+    assert f"data,KTEPS,,,,,,,,{B}\n" in file.read_text()
+
+
+def test_a_row_has_the_commits_of_its_own_trials(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = cases(asked)
+    code_of(monkeypatch, "1")
+    train(asked, [first], A)
+    train(asked, [third], A, rounds=1)
+    code_of(monkeypatch, "2")
+    train(asked, [second, third], A, done=[first])
+    code_of(monkeypatch, "3")
+    train(asked, [], A, done=[first, second, third])
+    folder = Work.of(asked).folder
+    assert commits(folder, [first]) == "1111111"
+    assert commits(folder, [second]) == "2222222"
+    assert commits(folder, [third, second]) == "1111111, 2222222"
+    assert "Code: 1111111.  " in written(asked)
+    assert "Code: 1111111, 2222222.  " in written(asked, seeds=2)
+    folder.note({first.id: {"commits": []}})
+    (other, *_) = cases(asked, "FedAvg")
+    assert commits(folder, [other]) == "1111111, 2222222, 3333333", "of all commands, if it is not noted"
+
+
+def test_a_digest_of_data_is_that_of_all_rows_and_seeds(tmp_path: Path) -> None:
+    lines = ["text,label,client", *(f"word{n % 5} word{n % 7},{n % 2},{n % 3}" for n in range(60))]
+    for name, text in (("one", lines), ("two", [*lines, "word,1,1"])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "reviews.csv").write_text("\n".join(text) + "\n")
+    corpus = {"name": "table", "path": "reviews.csv", "text": "text", "label": "label", "client": "client"}
+    model = {"embedding": {"dim": 4}, "hidden": 4, "head": {"hidden": 4}}
+    scene = files.validate({"name": "small", "corpus": corpus, "model": model, "method": "fedavg"})
+    one, two = (data_digest(scene, tmp_path / name, {}) for name in ("one", "two"))
+    assert one != two
+    assert len(one) == 12
+    case = Case("case", "case", "", False, {}, scene)
+    assert data_digest(scene, None, corpora_of(scene, [case], tmp_path / "one")) == one, "it is not read again"
+    assert data_digest(scene, tmp_path, {}) == "", "the scene has no such data"
+
+
+def test_rows_are_not_replaced_by_fewer_seeds(asked: Asked) -> None:
+    train(asked, cases(asked)[:2], A)
+    train(asked, cases(asked, "FedAvg")[:1], A)
+    written(asked, seeds=2)
+    said = list[object]()
+    left = Work.of(replace(asked, again=True)).left(said.append)
+    assert list(left["3"]) == ["FedAvg"]
+    assert str(said[0]).startswith("  table 3: KTEPS kept (kteps-FDU-table3-")
+    assert list(Work.of(replace(asked, seeds=2, again=True)).left(print)["3"]) == ["FedAvg", "KTEPS"]
