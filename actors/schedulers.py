@@ -71,6 +71,14 @@ class SparingMedian(Sparing, MedianStoppingRule):
 
         Tune's own rule takes each trial for ended once it has been worse than the median. A trial of an earlier sweep
         may have gone on after that round: it was judged there before the others had come so far.
+
+        Args:
+            tune_controller: Tune's, which is not used.
+            trial: The trial.
+            result: Its report.
+
+        Returns:
+            Whether it goes on.
         """
         self._stopped_trials.discard(_ByCase.of(trial.config["case"]))
         return super().on_trial_result(tune_controller, trial, result)
