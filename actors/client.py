@@ -160,7 +160,13 @@ class ClientActor:
         return self.worker.evaluate(flat, round_, members, final, splits, attacked)
 
     def own_models(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, Evaluated]:
-        """Evaluate clients' own models, as ``Worker.own_models`` does."""
+        """Evaluate clients' own models, as ``Worker.own_models`` does.
+
+        Args:
+            flat: The shared parameters, flat.
+            round_: Number of the round.
+            members: Ids of the clients.
+        """
         return self.worker.own_models(flat, round_, members)
 
     def report(self, flat: NDArray[np.float32], client: int) -> dict[str, str]:

@@ -20,6 +20,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.accounting import composition
+
 _ORDERS = np.concatenate([np.linspace(1.05, 10, 180), np.geomspace(10.5, 4096, 160)])
 _REACH = 6.0  # times the root of a number of bits: by Hoeffding's inequality a sum is beyond it with 2 e^-72 at most
 _TAIL = math.log(4) - 2 * _REACH**2
@@ -36,11 +38,11 @@ def shuffled(epsilon: float, clients: int, count: int, delta: float) -> float:
         delta: Where epsilon is computed.
 
     Returns:
-        At most ``epsilon * count``, which holds without shuffling.
+        At most what holds without shuffling, by composition of the bits.
     """
     divergence_A = count * divergences(epsilon, clients)
     found_A = divergence_A + np.log1p(-1 / _ORDERS) - math.log(delta) / (_ORDERS - 1) - np.log(_ORDERS) / (_ORDERS - 1)
-    return max(0.0, min(float(found_A.min()), epsilon * count))
+    return max(0.0, min(float(found_A.min()), composition.optimal(epsilon, count, delta)))
 
 
 @lru_cache(maxsize=64)

@@ -153,12 +153,10 @@ class Attribute(Observation):
         sketch = Sketch(known.experiment.seed, self.rows)
         count = min(len(own), self.audit.texts)
         labels_S = np.arange(self.audit.shadows) % 2 == 1
-        features_SF = np.stack(
-            [
-                sketch.features(*simulation.update(drawn(with_N, data.test.labels_N, bool(one), count, rng), rng))
-                for one in labels_S
-            ]
-        )
+        # Those of a language model's texts are the lengths of prompts, and no classes.
+        labels_N = np.zeros(len(with_N), np.int64) if known.experiment.model.language else data.test.labels_N
+        shadows = (simulation.update(drawn(with_N, labels_N, bool(one), count, rng), rng) for one in labels_S)
+        features_SF = np.stack([sketch.features(*shadow) for shadow in shadows])
         names = simulation.names & known.parameters(local.received, data.rows_R).keys()
         received = {name: tensor for name, tensor in local.update.tensors.items() if name in names}
         score = ridge(features_SF, labels_S, sketch.features(received, local.update.rows))

@@ -26,7 +26,7 @@ from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.phases import moving, moving_rows
 from fedtext.training.stack import Stack, Workspace
 
-_PLAIN = Assembler(None, False, torch.device("cpu"))
+_PLAIN, _AHEAD = (Assembler(None, False, torch.device("cpu"), ahead=ahead) for ahead in (False, True))
 _BUCKETS = 64  # features of a tensor
 
 
@@ -79,7 +79,8 @@ class LocalSimulation:
     def _held(self, chosen: Ints) -> Ints:
         """Return the rows of the owner's table that a client with these texts sends."""
         experiment, rows_R = self.known.experiment, self.data.rows_R
-        if experiment.whole_table:  # each of its rows moves
+        if experiment.whole_table or experiment.model.language:
+            # Each of its rows moves: of a language model by the softmax, or by the decay of all words.
             held = np.arange(len(rows_R))
         else:
             held = np.unique(np.concatenate([self.texts.padded_NT[n, : self.texts.lengths_N[n]] for n in chosen]))
@@ -123,9 +124,10 @@ class LocalSimulation:
         asked = training.dp_sgd
         examples = ExampleNoise(asked.clip_norm, known.multiplier, rng) if asked else None
         problem = Problem(known.experiment.method, known.network, received, examples=examples)
+        assembler = _AHEAD if known.experiment.model.language else _PLAIN
         try:
             with torch_scope(int(rng.integers(2**31)), "audits/shadows"):
-                train(problem, _PLAIN, self._optimizer, [Work(self.texts, batches[: self.most])])
+                train(problem, assembler, self._optimizer, [Work(self.texts, batches[: self.most])])
         finally:
             known.network.eval()
         return parameters

@@ -267,7 +267,16 @@ class Worker(Host):
         return evaluations
 
     def own_models(self, flat: NDArray[np.float32], round_: int, members: Sequence[int]) -> dict[int, Evaluated]:
-        """Evaluate ``Local`` and ``Global`` of clients on test texts. Arguments and errors are as of ``evaluate``."""
+        """Evaluate ``Local`` and ``Global`` of clients on test texts, without changing their states.
+
+        Args:
+            flat: The shared parameters.
+            round_: Number of the round.
+            members: Ids of the clients.
+
+        Raises:
+            ClientError: As in ``evaluate``.
+        """
         common: dict[str, Evaluated] = {}
         computed = {client: partial(own_model, self, flat, round_, client, common) for client in members}
         evaluations = {client: self._evaluated(client, round_, [each]) for client, each in computed.items()}

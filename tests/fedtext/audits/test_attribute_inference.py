@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtext.audits import attribute_inference
 from fedtext.audits.attribute_inference import FILE, AttributeInference, containing, cross_validated, drawn, ridge
 from fedtext.audits.gradients import texts_behind
 from fedtext.audits.shadows import LocalSimulation, Sketch
@@ -151,6 +152,57 @@ def test_a_simulated_update_is_the_clients(update: str, rows: str, monkeypatch: 
     assert all(np.array_equal(again[name], found[name]) for name in nonempty(found)), "nothing is left of the first"
     fewer, _ = replace(simulation, most=1).update(texts_behind(local), np.random.default_rng(0))
     assert any(np.abs(fewer[name] - found[name]).max() > 1e-5 for name in found)
+
+
+CAUSAL = {"name": "causal", "embedding": {"dim": 8}, "layers": 1, "heads": 2, "positions": 12, "dropout": 0.0}
+SPEAKING: dict[str, dict[str, Any]] = {
+    "tied": {},
+    "tied, causal": {"model": CAUSAL, "corpus": {"name": "ptb", "max_length": 12}},
+    "decay": {"tied": False, "optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.5}},
+}
+
+
+@pytest.mark.parametrize("prompts", [False, True])
+@pytest.mark.parametrize("speaking", SPEAKING)
+def test_a_simulated_update_of_a_language_model_is_the_clients(
+    speaking: str, prompts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loss is of responses alone, and the softmax, or the decay of weights, moves the rows of all words."""
+    kept: list[Any] = []
+    monkeypatch.setattr(AttributeInference, "observe", lambda self, local, words: kept.append(local))
+    made = tiny.language_corpus(clients=1)
+    (client,) = made.clients
+    asked_N = np.maximum(np.diff(client.train.offsets) - 3, 0) if prompts else client.train.labels_N
+    made = replace(made, clients=[replace(client, train=replace(client.train, labels_N=asked_N))])
+    changes = dict(SPEAKING[speaking])
+    steps = ONE_STEP | {"local_epochs": 2, "batch_size": 99} | {"optimizer": changes.pop("optimizer", {"lr": 0.1})}
+    asked = tiny.language_model(training=steps, audits=[{"attribute_inference": {"words": ["w1"]}}], **changes)
+    for _ in tiny.federation(asked, made).run():
+        pass
+    (local,) = kept
+    read, names = local.known.read(local.data, "train"), frozenset(local.update.tensors)
+    digits_V = np.zeros(len(made.vocabulary), bool)
+    simulation = LocalSimulation(local.known, local.received, local.data, read, names, False, 9, digits_V)
+    found, _ = simulation.update(texts_behind(local), np.random.default_rng(0))
+    assert set(found) == names
+    for name, tensor in nonempty(found.items()):
+        np.testing.assert_allclose(tensor, local.update.tensors[name], atol=2e-6, err_msg=name)
+
+
+def test_texts_behind_simulated_updates_are_not_matched_by_the_lengths_of_prompts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(attribute_inference, "drawn", lambda *given: kept.append(given[1]) or drawn(*given))
+    made = tiny.language_corpus(clients=1)
+    (client,) = made.clients
+    test = replace(client.test, labels_N=np.ones(len(client.test), np.int64))
+    made = replace(made, clients=[replace(client, test=test)])
+    word = made.vocabulary[client.test.tokens_T[1]]
+    audit = {"attribute_inference": {"words": [word], "shadows": 8}}
+    *_, record = tiny.federation(tiny.language_model(training=ONE_STEP, audits=[audit]), made).run()
+    assert record.metrics["attribute_shadows"] == 8
+    assert not any(labels_N.any() for labels_N in nonempty(kept))
 
 
 def test_noise_on_the_gradients_of_texts_hides_an_attribute_from_shadow_updates_too() -> None:
