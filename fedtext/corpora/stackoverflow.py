@@ -70,7 +70,7 @@ class StackOverflowCorpus(StreamedCorpus):
 
     def source(self, data: Path | None, seed: int) -> str:
         # The first word is another one whenever a file is read in another way.
-        keys = ["moments", self.clients, self.test, self.most, self.user, self.tokens, self.date, self.split]
+        keys = ["named users", self.clients, self.test, self.most, self.user, self.tokens, self.date, self.split]
         files = [(path.resolve().as_posix(), path.stat()) for path in files_of(self._file(data), self._columns)]
         return repr([*(each for name, stat in files for each in (name, stat.st_size, stat.st_mtime_ns)), *keys])
 

@@ -83,6 +83,7 @@ def _sqlite(path: Path, columns: Columns) -> Iterator[User]:
             for name, examples in groupby(found, key=itemgetter(0)):
                 if not isinstance(name, str | int):
                     raise UserError(f"{path} has an example whose client_id is {name!r}, and no text: fetch it again")
+                _check_name(str(name), path)
                 if str(name) in seen:
                     raise UserError(f"{path} has the client_id {name!r} as a number and as a text: store texts")
                 seen.add(str(name))
@@ -97,12 +98,21 @@ def _sqlite(path: Path, columns: Columns) -> Iterator[User]:
         raise UserError(f"{path} has an example that is no tf.train.Example ({error}): fetch it again") from error
 
 
+def _check_name(name: str, path: Path) -> None:
+    """Raise UserError if a user has a blank name: such sentences are of several users, and would be one client's."""
+    if not name.strip():
+        raise UserError(f"{path} has an example whose client_id is {name!r}, and names no user: drop such examples")
+
+
 def _sentence(example: Mapping[str, bytes], split: str, path: Path, user: object) -> Sentence:
     missing = [name for name in (_DATE, _TOKENS) if name not in example]
     if missing:
         raise UserError(f"{path}: an example of user {user} has no feature {missing[0]!r}: fetch it again")
     where = f"{path}, user {user}"
-    return Sentence(split, decoded(example[_DATE], where), decoded(example[_TOKENS], where))
+    date = decoded(example[_DATE], where)
+    if not date.strip():  # it would count as the earliest one
+        raise UserError(f"{where}: an example has an empty {_DATE!r}: drop such examples")
+    return Sentence(split, date, decoded(example[_TOKENS], where))
 
 
 def features(example: bytes) -> dict[str, bytes]:
@@ -165,6 +175,7 @@ def _hdf5(path: Path, columns: Columns) -> Iterator[User]:
         with h5py.File(path) as train, h5py.File(beside) as test:
             later = test["examples"] if columns.published else {}
             for name in train["examples"]:
+                _check_name(name, path)
                 sentences = list(_of_group(train["examples"][name], TRAIN, path, name))
                 if name in later:
                     sentences += _of_group(later[name], TEST, beside, name)
@@ -194,7 +205,7 @@ def _rows(path: Path, columns: Columns) -> Iterator[User]:
     import pyarrow
     import pyarrow.parquet
 
-    wanted = [columns.user, columns.text, columns.date, columns.split]
+    wanted, before = [columns.user, columns.text, columns.date, columns.split], 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             if not columns.published and columns.split not in file.schema_arrow.names:
@@ -213,13 +224,32 @@ def _rows(path: Path, columns: Columns) -> Iterator[User]:
                 found = [_texts(path, name, table[name]) for name in texts]
                 found.insert(2, _dates(path, columns, table[columns.date]))
                 for name, values in zip(wanted, found, strict=True):
-                    if None in values:
-                        raise UserError(f"{path}: column {name!r} has a missing value: drop such rows")
+                    _check_there(path, name, values, before, blank=name not in (columns.user, columns.date))
+                before += len(batch)
                 for user, text, date, *split in zip(*found, strict=True):
                     yield User(user, [Sentence(split[0] if split else TRAIN, date, text)])
     except (OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} cannot be read as parquet ({reason}): fetch it again") from error
+
+
+def _check_there(path: Path, name: str, values: list[Any], before: int, blank: bool) -> None:
+    """Check that no value of some rows is missing.
+
+    Args:
+        path: The file, for the message.
+        name: Name of the column.
+        values: Its values.
+        before: Number of rows before them.
+        blank: Whether a value may be blank. A user without a name would be one client with the texts of many, and an
+            empty date the earliest one.
+
+    Raises:
+        UserError: One is missing. The message names the row.
+    """
+    for row, value in enumerate(values, start=before + 1):
+        if value is None or not (blank or not isinstance(value, str) or value.strip()):
+            raise UserError(f"{path}, row {row}: column {name!r} has a missing value: drop such rows")
 
 
 def _texts(path: Path, name: str, column: Any) -> list[Any]:

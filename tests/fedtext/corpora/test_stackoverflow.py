@@ -164,6 +164,35 @@ def test_times_sort_as_moments_where_clocks_are_set_back(tmp_path: Path) -> None
         ]
 
 
+@pytest.mark.parametrize("form", ["sqlite", "parquet", "h5"])
+@pytest.mark.parametrize("storage", ["memory", "disk"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_sentences_without_a_user_or_a_date_are_refused(
+    form: str, storage: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such users would be one client, and such dates the earliest ones. In HDF5 no group has an empty name."""
+    monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path / "cache"))
+    given = sorted(sentences(), key=lambda row: row.split != "train")
+    for column in nonempty(["client_id", "creation_date"] if value or form != "h5" else ["creation_date"]):
+        rows = [given[0]._replace(**{column: value}), *given[1:]]
+        path = write(tmp_path, form, sorted(rows, key=lambda row: row.client_id))
+        config = StackOverflowCorpus.model_validate({"path": str(path), "storage": storage})
+        where = rf", row \d+: column '{column}' has a missing value: drop such rows$"
+        message = rf"client_id is '{value}', and names no user: drop|an empty 'creation_date': drop such|{where}"
+        with pytest.raises(UserError, match=message):
+            prepare(config, WordEmbedding(dim=4), 0, None)
+
+
+def test_the_row_of_a_missing_value_is_counted_from_the_beginning_of_the_file(tmp_path: Path) -> None:
+    """Rows are read 65,536 at a time."""
+    rows, path = 66_000, tmp_path / "rows.parquet"
+    dates = ["2020"] * (rows - 1) + [""]
+    table = pyarrow.table({name: ["train"] * rows for name in ("client_id", "tokens", "split")})
+    pyarrow.parquet.write_table(table.append_column("creation_date", [dates]), path)
+    with pytest.raises(UserError, match=r"rows\.parquet, row 66000: column 'creation_date' has a missing value"):
+        read(path)
+
+
 def test_problems_of_files_are_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = sentences()
     parquet, sqlite = write(tmp_path, "parquet", rows[::-1][:3] + rows), write(tmp_path, "sqlite", rows)
