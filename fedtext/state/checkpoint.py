@@ -2,9 +2,9 @@
 
 A checkpoint is a folder that becomes visible by one rename, so that a reader always finds a complete one, whenever a
 writer dies. Its ``SHA256SUMS`` (in the format of sha256sum) has the digest of every other file, which is checked when
-it is loaded. The last two checkpoints are kept: if the last one is damaged, a run continues from the one before it,
-with the same results. A checkpoint belongs to the simulation: it has the private state of clients, which a real server
-would not see; its owner alone can read it.
+it is loaded. The last two sound checkpoints are kept: if the last one is damaged, a run continues from the one before
+it, with the same results. A checkpoint belongs to the simulation: it has the private state of clients, which a real
+server would not see; its owner alone can read it.
 
 A checkpoint writes what is new since an earlier one, and shares the rest with it by hard links: blocks of earlier
 records, and private states of clients that have not trained since. A checkpoint shares files with the one before the
@@ -82,6 +82,7 @@ class Checkpoints:
         self.folder, self.fingerprint, self.key = folder, fingerprint, key
         self.coefficients = list(coefficients)
         self.written: list[Written] = []  # the last ones, at most two
+        self.damaged: set[Path] = set()  # later than the one that was loaded
         self.settled = 0  # number of records that both of them have: ``save`` needs no metrics of clients of these
 
     def changed(self, clients: Iterable[int]) -> None:
@@ -111,6 +112,8 @@ class Checkpoints:
         extra: Mapping[str, bytes] | None = None,
     ) -> None:
         """Write the state after the last record's round, and remove all older checkpoints but one.
+
+        Those that ``load`` has found damaged are removed too, and none of them is the one.
 
         Args:
             flat: The shared parameters.
@@ -184,8 +187,11 @@ class Checkpoints:
         then = f"the last checkpoint is that of round {round_of(there[-1])}" if there else "there is no checkpoint yet"
         with writing(self.folder, f"the checkpoint of round {round_of(target)}", then):
             digests = write_folder(target, files, other, same)
-            for older in [path for path in kept(self.folder) if path < target][: 1 - KEPT]:
-                remove_folder(older)
+            others = [path for path in kept(self.folder) if path != target]
+            sound = [path for path in others if path not in self.damaged]
+            for path in {*others} - {*sound} | {*[path for path in sound if path < target][: 1 - KEPT]}:
+                remove_folder(path)
+        self.damaged = set()
         return digests
 
     def _named(self, name: str, round_: int) -> str:
@@ -217,6 +223,7 @@ class Checkpoints:
                 "folder, or remove that one"
             )
         check_key(self.key, content.get("key"), f"the checkpoint {state}")
+        self.damaged = {path for path in kept(self.folder) if path > state}
         names = {path.name for path in state.iterdir() if not segments.RECORDS.fullmatch(path.name)} - {STATE, SUMS}
         files, clients = {name: self._read(state, name) for name in names}, dict[int, bytes]()
         for name in segments.clients_files(files):

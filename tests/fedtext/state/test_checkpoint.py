@@ -178,6 +178,27 @@ def test_damage_is_said_and_the_run_goes_on_from_the_state_before_it(
     assert checkpoints.load() is not None
 
 
+@pytest.mark.parametrize(("damaged", "later"), [(4, 5), (4, 4), (6, 5)])
+def test_a_damaged_state_is_none_of_the_two_that_are_kept(damaged: int, later: int, tmp_path: Path) -> None:
+    """A run of four or six rounds goes on from the third one, after which checkpoints are of other rounds."""
+    flat = np.zeros(3, np.float32)
+    saved(tmp_path, 3).save(flat, PRIVATE, records(damaged))
+    (tmp_path / f"round-00000{damaged}" / "server.f32").write_bytes(b"damaged")
+    resumed = Checkpoints(tmp_path, "one")
+    for _ in range(2):  # reading removes nothing
+        snapshot = resumed.load()
+        assert snapshot is not None
+        assert snapshot.round == 3
+    resumed.save(flat, PRIVATE, records(later))
+    assert [path.name for path in kept.kept(tmp_path)] == ["round-000003", f"round-00000{later}"]
+    (tmp_path / f"round-00000{later}" / "server.f32").write_bytes(b"damaged")
+    snapshot = Checkpoints(tmp_path, "one").load()
+    assert snapshot is not None
+    assert snapshot.round == 3
+    resumed.save(flat, PRIVATE, records(later + 1))
+    assert [path.name for path in kept.kept(tmp_path)] == [f"round-00000{round_}" for round_ in (later, later + 1)]
+
+
 def test_a_folder_without_files_is_a_damaged_state(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 1)
     (tmp_path / "round-000002").mkdir()
