@@ -39,7 +39,7 @@ from fedtext.errors import UserError, writing
 from fedtext.runtime import durable
 from fedtext.runtime.folders import cache_folder
 
-FORMAT = 2  # of the folders
+FORMAT = 3  # of the folders
 _ABANDONED = 24 * 3600.0  # seconds since the last change to a draft, whose process must have been killed
 
 

@@ -14,6 +14,7 @@ from fedtext.corpora.types import ClientData, RawClient, Split
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
 
 SIDES = ("train", "validation", "test")
+_BELOW = 1 - 1e-12  # 0.28 * 25 is more than 7 in floating point
 
 
 class Lexicon(dict[str, int]):
@@ -52,7 +53,7 @@ class Users:
         if share == 1:
             return self
         left_K3 = self.texts_K3.copy()
-        left_K3[:, 1] = np.ceil(share * left_K3[:, 1])
+        left_K3[:, 1] = np.ceil(share * left_K3[:, 1] * _BELOW)
         side_N = np.repeat(np.arange(self.texts_K3.size), self.texts_K3.ravel())
         place_N = np.arange(len(side_N)) - (np.cumsum(self.texts_K3) - self.texts_K3.ravel())[side_N]
         kept_N = place_N < left_K3.ravel()[side_N]

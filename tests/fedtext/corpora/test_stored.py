@@ -36,7 +36,7 @@ MODEL = {"name": "gru_lm", "embedding": {"dim": 6}, "hidden": 6}
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FEDTEXT_CACHE", str(tmp_path))
-    return tmp_path / "prepared-2"
+    return tmp_path / "prepared-3"
 
 
 def prepared(storage: str, **keys: Any) -> Corpus:
@@ -57,6 +57,21 @@ def test_texts_on_disk_are_those_in_memory(keys: dict[str, Any]) -> None:
             for name in nonempty(("tokens_T", "offsets", "labels_N", "bytes_N")):
                 assert np.array_equal(getattr(of_one, name), getattr(of_two, name))
                 assert getattr(of_one, name).dtype == getattr(of_two, name).dtype
+
+
+def test_a_share_of_validation_texts_is_not_rounded_up_where_it_is_a_whole_number() -> None:
+    """28 % of 25 are 7, and in floating point a little more. A share of one text is that text."""
+    left_K = np.arange(1, 101)
+    texts_K3, words_T = np.stack([0 * left_K, left_K, 0 * left_K], 1), np.zeros(left_K.sum(), np.int32)
+    users = Users([f"user{n}" for n in left_K], texts_K3, np.ones(left_K.sum(), np.int64), words_T)
+    for percent in range(1, 100):
+        kept = users.kept(percent / 100)
+        assert kept.texts_K3[:, 1].tolist() == [-(-percent * n // 100) for n in range(1, 101)]
+        assert len(kept.tokens_T) == kept.texts_K3.sum()
+    assert users.kept(1e-9).texts_K3[:, 1].tolist() == [1] * 100
+    assert not users.kept(0.0).texts_K3.any()
+    one, two = (prepared("memory", validation=share).content for share in (0.2, 0.6))
+    assert one != two, "runs on other splits are refused"
 
 
 def test_test_texts_that_a_client_itself_trains_on_are_known_on_disk_too() -> None:
