@@ -204,7 +204,7 @@ def _local(experiment: "Experiment", sent: Sent, clients: int) -> list[Entry]:
             rests = [
                 assumptions.LOCAL,
                 assumptions.drawn(experiment),
-                *assumptions.unknown_seed(experiment, clients),
+                *assumptions.influences(experiment, clients),
                 assumptions.ROUNDS,
                 entry.assumptions,
                 outside(experiment),

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fedtext.config.engine import stack_size
+from fedtext.layout import is_table
 from fedtext.models.inits import RandomInit, Word2VecInit
+from fedtext.models.sizes import without_memory
+from fedtext.parameters import build_network
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -40,6 +43,12 @@ MASKS = (
     "drawn from it together, so that with it who is in a stack changes the updates of the others"
 )
 
+STACKS = (
+    "who is in a stack changes the last bits of the updates of the others in it, since operations on all of them round "
+    "by place: unstable training makes this larger, in the worst case each of these updates becomes another one within "
+    "its bound; training.stack: 1 excludes it"
+)
+
 
 def drawn(experiment: "Experiment") -> str:
     """Return where the noise comes from."""
@@ -57,8 +66,8 @@ def pooled_vectors(experiment: "Experiment") -> bool:
     return any(isinstance(source, Word2VecInit) and source.corpus != "unlabeled" for source in sources)
 
 
-def unknown_seed(experiment: "Experiment", clients: int) -> Iterator[str]:
-    """Yield the reasons why the seed must not be known: with it one client would change the updates of others.
+def influences(experiment: "Experiment", clients: int) -> Iterator[str]:
+    """Yield what has to hold because one client can change the updates of others.
 
     Args:
         experiment: The experiment.
@@ -66,8 +75,33 @@ def unknown_seed(experiment: "Experiment", clients: int) -> Iterator[str]:
     """
     if draws_own_rows(experiment):
         yield OWN_ROWS
-    if getattr(experiment.model, "dropout", 0.0) and stack_size(experiment, clients)[0] > 1:
+    if stack_size(experiment, clients)[0] == 1:
+        return
+    if getattr(experiment.model, "dropout", 0.0):
         yield MASKS
+    if not steps_in_c(experiment, clients):
+        yield STACKS
+
+
+def steps_in_c(experiment: "Experiment", clients: int) -> bool:
+    """Return whether all steps of a stack are computed in C, where the bits of a client do not depend on the others.
+
+    Engine ``native`` does so if the loss is a function in C and all parameters move in each step.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients.
+    """
+    method, optimizer = experiment.method, experiment.training.optimizer
+    if experiment.engine != "native" or optimizer.embedding_lr == 0:
+        return False
+    if not method.fuses() or method.changes_gradients():
+        return False
+    with without_memory(experiment.model):
+        network = build_network(experiment, 2, clients, weights=False)
+    names = [name for name, _ in network.named_parameters()]
+    moving = all(phase.moves(name) for phase in method.phases(1) for name in names)
+    return moving and method.fused(network) is not None and sum(map(is_table, names)) == 1
 
 
 def draws_own_rows(experiment: "Experiment") -> bool:

@@ -15,7 +15,7 @@ from fedtext.accounting.entry import Entry
 from fedtext.accounting.gaussian import FLOATS, ROUNDED, SNAPPED, gaussian_entry
 from fedtext.config.noise import Correlated, Optimised, strategy_of
 from fedtext.ledger.adaptive_clip import told
-from fedtext.ledger.assumptions import OWN_SAMPLES, ROUNDS, drawn, neighbours, unknown_seed
+from fedtext.ledger.assumptions import OWN_SAMPLES, ROUNDS, drawn, influences, neighbours
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise import Errors, Strategy
 from fedtext.matrix_noise.strategy import participations
@@ -158,7 +158,7 @@ def _at_most(experiment: "Experiment", rounds: int) -> str:
 
 def _assumptions(experiment: "Experiment", clients: int, delta: float) -> str:
     planned = experiment.participation.sampling in ("separated", "epochs")
-    rests = [neighbours(experiment), drawn(experiment), *unknown_seed(experiment, clients)]
+    rests = [neighbours(experiment), drawn(experiment), *influences(experiment, clients)]
     if experiment.participation.apart is None:
         if experiment.privacy.noise == "reproducible":
             rests.append("so are each round's clients, who must be unknown for the sample to amplify the guarantee")

@@ -22,7 +22,7 @@ from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.config.secure import BITS, RING, levels, room
 from fedtext.errors import UserError
-from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn, unknown_seed
+from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn, influences
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise.strategy import participations
 from fedtext.mechanisms.base import sensitivity
@@ -179,7 +179,7 @@ def entries(experiment: "Experiment", made: Grid, clients: int, rounds: int) -> 
     """
     assert experiment.server.noise is not None
     delta, count = experiment.server.noise.delta, composed(experiment, rounds)
-    rests = [neighbours(experiment), drawn(experiment), *unknown_seed(experiment, clients), _SAMPLES, ROUNDS]
+    rests = [neighbours(experiment), drawn(experiment), *influences(experiment, clients), _SAMPLES, ROUNDS]
     assumptions = "; ".join([*rests, outside(experiment)])
     norm = sensitivity(experiment.uplink)
     about = (

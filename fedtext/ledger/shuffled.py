@@ -51,7 +51,7 @@ def entries(experiment: "Experiment", sent: Sent, clients: int) -> Iterator[Entr
         "each round and none of the others shows the server its bits",
         "who takes part may be known",
         assumptions.drawn(experiment),
-        *assumptions.unknown_seed(experiment, clients),
+        *assumptions.influences(experiment, clients),
         assumptions.ROUNDS,
         found.assumptions,
         _summed(experiment),

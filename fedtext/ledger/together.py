@@ -14,6 +14,7 @@ from fedtext.ledger.assumptions import (
     OWN_ROWS,
     OWN_SAMPLES,
     POOLED_VECTORS,
+    STACKS,
     ZERO_OUT,
     draws_own_rows,
     neighbours,
@@ -119,7 +120,7 @@ def _entry(trials: Sequence[Trial]) -> Entry:
     mixed = len(relations) > 1
     against = sorted(dict.fromkeys(map(distributed.neighbours, adding))) or [ZERO_OUT if mixed else neighbours(runs[0])]
     shared = _sharing(trials)
-    said = [*against, *([_BOTH] if mixed else []), *_samples(trials, shared), *_unknown_seed(trials), _LATER]
+    said = [*against, *([_BOTH] if mixed else []), *_samples(trials, shared), *_influences(trials), _LATER]
     assumptions = "; ".join(said)
     if not composition.available():
         return Entry(CENTRAL, "run", None, delta, f"not computed: {composition.INSTALL}", assumptions)
@@ -151,12 +152,14 @@ def _without(trials: Sequence[Trial]) -> str:
     return ""
 
 
-def _unknown_seed(trials: Sequence[Trial]) -> Iterator[str]:
-    """Yield the reasons of all runs why their seeds must not be known."""
+def _influences(trials: Sequence[Trial]) -> Iterator[str]:
+    """Yield what has to hold because one client can change the updates of others, in any of the runs."""
     if any(draws_own_rows(trial.experiment) for trial in trials):
         yield OWN_ROWS
     if any(MASKS in entry.assumptions for trial in trials for entry in trial.ledger):
         yield MASKS
+    if any(STACKS in entry.assumptions for trial in trials for entry in trial.ledger):
+        yield STACKS
 
 
 def _sharing(trials: Sequence[Trial]) -> list[bool]:

@@ -22,7 +22,7 @@ class Quantize(Mechanism):
 
     name: Literal["quantize"] = "quantize"
     q: float = Field(
-        0.001, gt=0, ge=1e-30, description="bound of a coordinate; with Adam about its lr, by which a step moves each weight"
+        0.001, ge=1e-30, description="bound of a coordinate; with Adam about its lr, by which a step moves each weight"
     )
     randomises = True
     bits = True

@@ -1,9 +1,10 @@
 """Central differential privacy: Gaussian noise on the sum of clipped updates, drawn by a trusted server.
 
 The norm of a client's update is at most C, the bound of the uplink's clip, and the sum is divided by the expected
-number of clients, not by the actual one. Adding or removing a client (user-level) changes the sum by at most C in norm,
-so noise of standard deviation z C on it is a Gaussian mechanism with noise multiplier z. Correlated noise
-(fedtext/matrix_noise) has a multiplier for all rounds together.
+number of clients, not by the actual one. Adding or removing a client (user-level) changes the sum by at most C in norm
+if it does not change the updates of others (``fedtext.ledger.assumptions`` says where it may), so noise of standard
+deviation z C on it is a Gaussian mechanism with noise multiplier z. Correlated noise (fedtext/matrix_noise) has a
+multiplier for all rounds together.
 
 The draws of a round are a function of the run's key and of the round. Noise that depends on earlier rounds is computed
 anew from the first round on when a run is resumed, with the same operations and so to the same bits: a checkpoint has

@@ -14,6 +14,7 @@ from fedtext.client.worker import Worker
 from fedtext.config.engine import stack_size
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import Layout
+from fedtext.ledger.assumptions import steps_in_c
 from fedtext.methods import KTEPS
 from fedtext.parameters import initial
 from tests import tiny
@@ -80,6 +81,27 @@ def kteps(clients: int, stack: int, engine: str = "auto", **optimizer: Any) -> S
     shared, private = initial(experiment, corpus)
     flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
     return corpus, flat, lambda: Worker(experiment, corpus, corpus.clients, private)
+
+
+@pytest.mark.parametrize("cell", ["bigru", "bilstm"])
+@pytest.mark.parametrize("method", ["fedavg", "kteps"])
+@pytest.mark.parametrize("optimizer", [{"name": "adam", "clip_norm": 0.5}, {"name": "adam"}, {"name": "sgd"}])
+def test_engine_native_gives_the_same_bits_whoever_else_is_in_a_stack(method: str, cell: str, optimizer: dict) -> None:
+    """The ledger says of such stacks that clients do not change the updates of others: no rounding may grow."""
+    training = tiny.TRAINING | {"stack": 5, "engine": "native", "optimizer": optimizer | {"lr": 0.1}}
+    model = {"name": cell, "embedding": {"dim": 7}, "hidden": 5, "head": {"hidden": 3}}
+    experiment, corpus = tiny.experiment(method, training=training, model=model), tiny.corpus(5, texts=20)
+    assert steps_in_c(experiment, 5)
+    shared, private = initial(experiment, corpus)
+    flat = Layout({name: tensor.shape for name, tensor in shared.items()}).pack(shared)
+
+    def payloads(members: list[int]) -> dict[int, bytes]:
+        replies = Worker(experiment, corpus, corpus.clients, private).train(flat, 1, members)
+        return {reply.client: reply.payload.tobytes() for reply in replies}
+
+    together = payloads([0, 1, 2, 3, 4])
+    for members in nonempty([[1, 2, 3, 4], [0, 1, 3, 4], [3]]):
+        assert payloads(members) == {client: together[client] for client in members}
 
 
 def test_a_worker_keeps_its_memory_and_networks_from_round_to_round() -> None:
