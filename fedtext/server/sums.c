@@ -1,17 +1,12 @@
 /* The server's passes over whole models: adding up updates, and a step (server/native_sums.py).
 
-   Each operation is rounded as numpy rounds it: none is joined with another one into one that rounds once. */
+   Each operation is rounded as numpy rounds it: none is joined with another one into one that rounds once
+   (runtime/compiled.py compiles it so). */
 
 #include <math.h>
 #include <string.h>
 
 #include "../runtime/numbers.h"
-
-#if defined(__clang__)
-#pragma clang fp contract(off)
-#else
-#pragma GCC optimize("fp-contract=off")
-#endif
 
 static const double ROUNDER = 1.5 * (1 << 14), FINEST = 0x1p-38; /* weighted_sum.py */
 

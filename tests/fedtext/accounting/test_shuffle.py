@@ -46,8 +46,14 @@ def test_numbers_of_random_bits_that_are_taken_together_hide_no_more() -> None:
 
 
 def test_one_client_alone_gains_nothing() -> None:
-    assert shuffled(1.0, 1, 1, 1e-5) == pytest.approx(1.0)
+    assert shuffled(1.0, 1, 1, 1e-5) == pytest.approx(composition.optimal(1.0, 1, 1e-5))
     assert shuffled(1.0, 1, 1, 1e-5) <= 1.0
+
+
+def test_bits_hide_no_less_than_without_a_shuffler() -> None:
+    """Of few clients it hides nothing, and what composition gives holds all the same."""
+    for epsilon, clients, count in nonempty([(0.5, 1, 1000), (3.0, 3, 50)]):
+        assert shuffled(epsilon, clients, count, 1e-5) <= composition.optimal(epsilon, count, 1e-5) < epsilon * count
 
 
 def test_many_bits_are_as_gaussian_noise_on_their_sums() -> None:

@@ -162,6 +162,7 @@ def test_the_correction_as_the_paper_prints_it_is_biased(value: float, epsilon: 
         (["quantize", "gaussian"], "gaussian needs numbers, and quantize leaves bits: put it before quantize"),
         (["quantize", "randomized_response", "clip"], "clip needs numbers"),
         (["quantize", "quantize"], "quantize needs numbers"),
+        ([{"quantize": {"q": 1e-38}}], r"greater than or equal to 0\.0+1"),
     ],
 )
 def test_bits_stand_at_the_end_of_an_uplink(uplink: list[str], words: str) -> None:

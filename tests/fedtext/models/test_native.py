@@ -261,7 +261,7 @@ def test_a_library_is_compiled_once_and_again_if_it_is_damaged(tmp_path: Path) -
     ("compiler", "sentence"),
     [
         ("cc 'a", "$CC is not a command (No closing quotation): correct it, or leave it out"),
-        ("no-such-compiler", f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc"),
+        ("no-such-compiler", "$CC is no-such-compiler, which is no command here: correct it, or leave it out"),
         ("true", "true cannot compile batches.c: no message"),
         ("{tmp}/text", "{tmp}/text cannot say its version (batches.c is to be compiled): Exec format error"),
     ],

@@ -26,10 +26,12 @@ UNIFORM, SKIP = {"weights": "uniform"}, {"on_client_error": "skip"}
 LONG: dict[str, Any] = {"training": tiny.TRAINING | {"rounds": 3}, "checkpoint": {"every": 3}, "participation": SKIP}
 LOCAL = {"uplink": [CLIP, {"gaussian": {"sigma": 0.1}}]}
 ADDED = UNIFORM | {"noise": {"multiplier": 5.0, "mechanism": "skellam"}, "secure_aggregation": {}}
+FOUR = {"min_clients": 4}
 NOISY: dict[str, dict[str, Any]] = {
     "server": {"uplink": [CLIP], "server": UNIFORM | {"noise": {"multiplier": 5.0}}},
     "secret": {"uplink": [CLIP], "server": UNIFORM | {"noise": {"multiplier": 5.0}}, "privacy": {"noise": "secret"}},
-    "clients": {"uplink": [CLIP], "server": ADDED, "participation": SKIP | {"min_clients": 4}},
+    "clients": {"uplink": [CLIP], "server": ADDED, "participation": SKIP | FOUR},
+    "masks": {"server": UNIFORM | {"secure_aggregation": {"range": 1.0}}, "participation": SKIP | FOUR},
     "uplink": LOCAL,
     "examples": {"training": LONG["training"] | {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}}},
     "buffer": LOCAL | {"server": {"buffer": {"size": 4}}, "participation": SKIP | {"pace": {}}},
@@ -61,7 +63,8 @@ def released(name: str, folder: Path, failing: Mapping[int, int], rounds: int = 
 
 
 def begun(name: str, folder: Path) -> Any:
-    for package in {"secret": ["randomgen"], "clients": ["dp_accounting", "cryptography"]}.get(name, []):
+    needed = {"secret": ["randomgen"], "clients": ["dp_accounting", "cryptography"], "masks": ["cryptography"]}
+    for package in needed.get(name, []):
         pytest.importorskip(package)
     return tiny.federation(tiny.experiment(**(LONG | NOISY[name])), CORPUS, Failing, folder)
 
@@ -80,7 +83,7 @@ def test_a_round_with_noise_is_not_repeated_with_other_clients(name: str, tmp_pa
     again.fleet.failing = {1: client, 2: client}
     with pytest.raises(UserError, match=r"^round 1: other clients failed in it than before .*: start a new run"):
         list(again.run())
-    if name == "clients":
+    if name in ("clients", "masks"):
         assert again.fleet.steps.count("open") == len(again.history) == 0, "no sum that differs is opened"
     third = released(name, tmp_path, {2: client, 3: client})
     assert [one.tobytes() for one in third[:2]] == [first.tobytes(), second.tobytes()]
@@ -110,6 +113,13 @@ def test_without_noise_and_without_clients_that_are_left_out_nothing_is_written_
         federation = tiny.federation(tiny.experiment(**changes), CORPUS, folder=tmp_path / str(place))
         list(federation.run())
         assert not (tmp_path / str(place) / FILE).exists()
+
+
+def test_noise_of_clients_hides_them_whether_its_epsilon_can_be_computed_or_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("fedtext.accounting.composition.available", lambda: False)
+    assert tiny.federation(tiny.experiment(**(LONG | LOCAL)), CORPUS, folder=tmp_path).failures
 
 
 def test_failures_under_another_key_are_of_no_matter_and_damage_is_said(tmp_path: Path) -> None:
