@@ -42,7 +42,7 @@ def quick() -> RayFleet:
         False,
         1,
     )
-    fleet.bytes_up, fleet.seconds, fleet.home, fleet.size = {}, {}, {0: 0, 1: 0}, 1
+    fleet.bytes_up, fleet.seconds, fleet.home, fleet.size, fleet.left_out = {}, {}, {0: 0, 1: 0}, 1, ()
     fleet.actors = [SimpleNamespace(train=SimpleNamespace(remote=lambda *given: "a call"))]
     fleet.clients = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]  # type: ignore[assignment]
     return fleet

@@ -61,7 +61,7 @@ def one_sentence(done: "subprocess.CompletedProcess[str]", words: str, status: i
 def test_the_library_alone_with_output_on_a_full_disk(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         done = library(str(write(tmp_path)), "--out", str(tmp_path / "out"), stdout=full)
-    one_sentence(done, "a file cannot be written: No space left on device")
+    one_sentence(done, "the standard output cannot be written: No space left on device")
 
 
 def test_the_library_alone_with_state_that_cannot_be_written(tmp_path: Path) -> None:
