@@ -204,7 +204,7 @@ class RayFleet:
 
     def own_models(self, handle: ray.ObjectRef, round_: int, clients: Sequence[int]) -> dict[int, Evaluated]:
         what = f"evaluate clients' own models after round {round_}"
-        return self._of_each(clients, lambda actor, ids: actor.own_models.remote(handle, round_, ids), what, "own")
+        return self._of_each(clients, lambda actor, ids: actor.own_models.remote(handle, round_, ids), what)
 
     def report(self, handle: ray.ObjectRef, client: int) -> dict[str, str]:
         call = self.actors[self.home[client]].report.remote(handle, client)

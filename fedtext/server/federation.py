@@ -34,7 +34,7 @@ from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.failures import AGAIN, Failures
+from fedtext.state.failures import AGAIN, OTHERS, Failures
 from fedtext.wire.decoder import Decoder
 
 
@@ -265,6 +265,8 @@ class Federation(Generic[FleetT]):
         """
         by_training = set[int]()  # those that fail by what their training led to
         for reply in replies:
+            if reply.client in failing and not (reply.error or reply.payload.size):  # an actor has added it up
+                raise UserError(OTHERS.format(round_))
             error, update = reply.error or AGAIN * (reply.client in failing), None
             if reply.payload.size and not error:
                 try:

@@ -72,19 +72,14 @@ def start(
 def _failures(
     experiment: Experiment, folder: Path | None, noise: NoiseKey, send: Callable[[str], None] | None
 ) -> Failures | None:
-    """Return the failures of a run whose rounds may be repeated with the same noise, or under masks; None if there can
-    be none."""
+    """Return the failures of a run whose rounds may be repeated with the same noise; None if there can be none."""
     skips = experiment.participation.on_client_error == "skip"
     return Failures(folder, noise, send) if folder and skips and _guarantees(experiment) else None
 
 
 def _guarantees(experiment: Experiment) -> bool:
-    """Return whether noise or masks hide clients, at the server or in what they send.
-
-    A round that is repeated with other failures shows single updates: noise is the same, and masked sums are exact.
-    """
-    secure = experiment.server.secure_aggregation
-    if experiment.server.noise or experiment.training.dp_sgd or (secure and secure.masks):
+    """Return whether noise hides clients, at the server or in what they send."""
+    if experiment.server.noise or experiment.training.dp_sgd:
         return True
     sent = Sent(1, experiment.training.rounds, DELTA)
     steps = zip(experiment.uplink, bounds(experiment.uplink), strict=False)  # the last bound is behind all of them

@@ -17,6 +17,10 @@ from fedtext.runtime import durable
 from fedtext.state.noise_key import NoiseKey
 
 FILE = "failures.json"
+OTHERS = (
+    "round {}: other clients failed in it than before the run was interrupted, and with the same noise the difference "
+    "would show their updates: start a new run"
+)
 AGAIN = "failed in this round before the run was interrupted"
 KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy at a URI may be some behind
 
@@ -76,10 +80,7 @@ class Failures:
         """
         failed, before = sorted(failed), self.known.get(str(round_))
         if before is not None and not self._same(round_, failed, before):
-            raise UserError(
-                f"round {round_}: other clients failed in it than before the run was interrupted, and with the same "
-                "noise the difference would show their updates: start a new run"
-            )
+            raise UserError(OTHERS.format(round_))
         if before is None:
             found = [self._of(round_, client, client in trained) for client in failed]
             self._write(self.known | {str(round_): sorted(found)})  # whose order shows nothing

@@ -7,7 +7,7 @@ are not derived from the seed alone, as all others are (``fedtext.seeding``). ``
     The key is derived from the seed and from everything on which the updates of a round depend. The same experiment on
     the same texts draws the same noise again, and different experiments share no draws. Anyone who knows the experiment
     can draw the noise too: this is a simulation. Devices and processors are not part of the key: they change the
-    results by rounding only.
+    results by rounding, which unstable training amplifies, so that a round should be repeated on the same kind.
 ``secret``
     The key is derived from the same parts and from 32 bytes of the operating system, which are stored in the folder of
     the run's state, readable by its owner alone. Draws come from ChaCha20; they include clients' own initial vectors. A

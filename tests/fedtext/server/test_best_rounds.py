@@ -103,3 +103,9 @@ def test_trials_are_not_chosen_by_it() -> None:
     ):
         with pytest.raises(ValidationError, match=said):
             experiment(tune=tune)
+
+
+def test_with_a_selected_round_it_is_refused() -> None:
+    union = {"personalize": None, "select": "Ag_val", "union": {"best_round": True}}
+    with pytest.raises(ValidationError, match="best_round evaluates test texts each round"):
+        tiny.experiment(corpus={"name": "demo", "validation": 0.2}, evaluation=union)

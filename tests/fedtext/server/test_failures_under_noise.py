@@ -31,7 +31,6 @@ NOISY: dict[str, dict[str, Any]] = {
     "server": {"uplink": [CLIP], "server": UNIFORM | {"noise": {"multiplier": 5.0}}},
     "secret": {"uplink": [CLIP], "server": UNIFORM | {"noise": {"multiplier": 5.0}}, "privacy": {"noise": "secret"}},
     "clients": {"uplink": [CLIP], "server": ADDED, "participation": SKIP | FOUR},
-    "masks": {"server": UNIFORM | {"secure_aggregation": {"range": 1.0}}, "participation": SKIP | FOUR},
     "uplink": LOCAL,
     "examples": {"training": LONG["training"] | {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}}},
     "buffer": LOCAL | {"server": {"buffer": {"size": 4}}, "participation": SKIP | {"pace": {}}},
@@ -63,7 +62,7 @@ def released(name: str, folder: Path, failing: Mapping[int, int], rounds: int = 
 
 
 def begun(name: str, folder: Path) -> Any:
-    needed = {"secret": ["randomgen"], "clients": ["dp_accounting", "cryptography"], "masks": ["cryptography"]}
+    needed = {"secret": ["randomgen"], "clients": ["dp_accounting", "cryptography"]}
     for package in needed.get(name, []):
         pytest.importorskip(package)
     return tiny.federation(tiny.experiment(**(LONG | NOISY[name])), CORPUS, Failing, folder)
@@ -83,7 +82,7 @@ def test_a_round_with_noise_is_not_repeated_with_other_clients(name: str, tmp_pa
     again.fleet.failing = {1: client, 2: client}
     with pytest.raises(UserError, match=r"^round 1: other clients failed in it than before .*: start a new run"):
         list(again.run())
-    if name in ("clients", "masks"):
+    if name == "clients":
         assert again.fleet.steps.count("open") == len(again.history) == 0, "no sum that differs is opened"
     third = released(name, tmp_path, {2: client, 3: client})
     assert [one.tobytes() for one in third[:2]] == [first.tobytes(), second.tobytes()]
