@@ -219,12 +219,12 @@ class RayFleet:
         return self._of_each(clients, lambda actor, ids: actor.private_states.remote(ids), what)
 
     def _of_each(
-        self, clients: Sequence[int] | None, call: Callable[[Any, Any], ray.ObjectRef], what: str, kind: str = ""
+        self, clients: Sequence[int] | None, call: Callable[[Any, Any], ray.ObjectRef], what: str
     ) -> dict[int, Any]:
         """Return what the actors that host these clients return, by client; None: all actors, about all theirs."""
         members = [None] * len(self.actors) if clients is None else self._by_actor(clients)
         calls = [call(a, ids) for a, ids in zip(self.actors, members, strict=True) if ids is None or ids]
-        found = self._get(calls, self.timeout, what, kind)
+        found = self._get(calls, self.timeout, what)
         return {client: value for values in found for client, value in values.items()}
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -167,7 +167,7 @@ def _number(value: float | None) -> str:
 
 
 def _cost(value: float | None, decimals: int = 1) -> str:
-    """Format a cost with so many decimals, or two significant digits if it is smaller than 1."""
+    """Format a cost with a number of decimals, or two significant digits if it is smaller than 1."""
     if value is None or value == 0 or abs(value) >= 1:
         return "" if value is None else _number(value) if decimals == 1 else f"{value:.{decimals}f}"
     rounded = float(f"{value:.2g}")

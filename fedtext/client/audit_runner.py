@@ -141,7 +141,7 @@ class AuditRunner:
         """Check the files that plug-ins' audits would write about the client that was evaluated last.
 
         They are written after the last round. In an earlier one they are only made, once for each class of
-        observations, so that a name that is refused ends a run early.
+        observations, so that a name that is refused ends a run early; a report that fails there is asked at the end.
 
         Args:
             flat: The shared parameters after the round.
@@ -152,11 +152,15 @@ class AuditRunner:
         texts: dict[str, str] = {}
         for observed in self.measured:
             kind = type(observed)
-            if kind not in self.checked and not kind.__module__.startswith("fedtext."):
-                self.checked.add(kind)
+            if kind in self.checked or kind.__module__.startswith("fedtext."):
+                continue
+            self.checked.add(kind)
+            try:
                 files = observed.report(self.layout.views(flat), self.words)
-                _check_files(observed, files, texts)
-                texts |= files
+            except Exception:  # a report may need the last round: it says then what is wrong
+                continue
+            _check_files(observed, files, texts)
+            texts |= files
 
     def report(self, client: int, flat: NDArray[np.float32]) -> dict[str, str]:
         """Return the audits' files about a client's last local update: texts by file name."""

@@ -295,7 +295,7 @@ def _replaced(cls: type, base: Any) -> Iterator[str]:
 
 
 class _Plain(Mechanism):
-    """What every class of a mechanism has of its own."""
+    """A mechanism for the attributes that every class of one has."""
 
     name: Literal["plain"] = "plain"
 

@@ -1,13 +1,17 @@
 """The assumptions of guarantees, in the words of the ledger."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fedtext.config.engine import stack_size
 from fedtext.layout import is_table
+from fedtext.methods.base import Method
+from fedtext.models.base import ModelConfig
 from fedtext.models.inits import RandomInit, Word2VecInit
+from fedtext.models.parts import Parts
 from fedtext.models.sizes import without_memory
-from fedtext.parameters import build_network
+from fedtext.seeding import torch_scope
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
@@ -97,8 +101,17 @@ def steps_in_c(experiment: "Experiment", clients: int) -> bool:
         return False
     if not method.fuses() or method.changes_gradients():
         return False
-    with without_memory(experiment.model):
-        network = build_network(experiment, 2, clients, weights=False)
+    try:
+        return _fused(experiment.model, method, clients)
+    except Exception:  # any of a plug-in's code, which may be for another number of classes
+        return False
+
+
+@lru_cache(maxsize=8)
+def _fused(model: ModelConfig, method: Method, clients: int) -> bool:
+    """Return whether a loss is a function in C and all parameters move; a ledger is computed in every round."""
+    with without_memory(model), torch_scope(0, "ledger"):
+        network = method.network(Parts(model, 2, clients, 0, False))
     names = [name for name, _ in network.named_parameters()]
     moving = all(phase.moves(name) for phase in method.phases(1) for name in names)
     return moving and method.fused(network) is not None and sum(map(is_table, names)) == 1

@@ -1,7 +1,7 @@
 """Each client's best round by its test texts, as some papers report it.
 
 A value that test texts choose is above what any model of the run has: of few texts far above. It is computed to be
-compared with figures that were chosen in the same way (FedeVocab, published code), and with nothing else.
+compared with values that were chosen in the same way (FedeVocab, published code), and with nothing else.
 """
 
 from collections.abc import Mapping, Sequence

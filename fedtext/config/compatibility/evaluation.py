@@ -56,6 +56,19 @@ def validated(e: "Settings") -> Iterator[str]:
         yield f"evaluation: {missing[0]} is not evaluated with {e.method.name} and {e.model.name}: use {there}"
 
 
+def best_round(e: "Settings") -> Iterator[str]:
+    """Check that clients take part in rounds, and that test texts may be evaluated in each."""
+    if not e.evaluation.union or not e.evaluation.union.best_round:
+        return
+    if e.evaluation.select != "last":
+        yield "evaluation.union.best_round evaluates test texts each round, and evaluation.select once: leave out one"
+    if e.method.pooled:
+        yield (
+            "evaluation.union.best_round evaluates the clients that take part in a round, and in those of method "
+            f"{e.method.name} none does: leave it out"
+        )
+
+
 def generate(e: "Settings") -> Iterator[str]:
     """Check that there is a shared language model to continue texts with."""
     if not e.evaluation.generate:
@@ -75,4 +88,4 @@ def registered(e: "Settings") -> Iterator[str]:
         yield "tracking.register needs the model in MLflow: set save.model to shared, and tracking.model to true"
 
 
-RULES = (personalize, branches, select, validated, generate, registered)
+RULES = (personalize, branches, select, validated, best_round, generate, registered)

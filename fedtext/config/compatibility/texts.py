@@ -30,13 +30,6 @@ def labels(e: "Settings") -> Iterator[str]:
         )
     if e.evaluation.union and e.language:
         yield f"evaluation.union is for classifiers, and {model.name} predicts words: leave it out"
-    if e.evaluation.union and e.evaluation.union.best_round and e.evaluation.select != "last":
-        yield "evaluation.union.best_round evaluates test texts each round, and evaluation.select once: leave out one"
-    if e.evaluation.union and e.evaluation.union.best_round and e.method.pooled:
-        yield (
-            "evaluation.union.best_round evaluates the clients that take part in a round, and in those of method "
-            f"{e.method.name} none does: leave it out"
-        )
 
 
 def word_vectors(e: "Settings") -> Iterator[str]:

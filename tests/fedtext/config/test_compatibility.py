@@ -180,6 +180,21 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         r"steps \(5\) is not a multiple of every \(2\)",
     ),
     (
+        evaluation.best_round,
+        "pooled",
+        {"evaluation": {"personalize": None, "union": {"best_round": True}}},
+        "evaluates the clients that take part in a round, and in those of method pooled none does",
+    ),
+    (
+        evaluation.best_round,
+        "fedavg",
+        {
+            "corpus": {"name": "demo", "validation": 0.2},
+            "evaluation": {"personalize": None, "select": "Ag_val", "union": {"best_round": True}},
+        },
+        "best_round evaluates test texts each round, and evaluation.select once: leave out one",
+    ),
+    (
         evaluation.select,
         "kteps",
         {"evaluation": {"select": "Ag_val"}},

@@ -46,6 +46,15 @@ def test_files_of_an_audit_are_checked_after_the_first_round_in_which_it_has_met
     assert not list((tmp_path / "run").glob("round-*")), "no round has been completed"
 
 
+def test_a_report_that_fails_before_the_last_round_ends_no_round(tmp_path: Path) -> None:
+    """It may need what it has then only. Of the last round it ends the run, as before."""
+    source = AUDIT.replace("METRICS", "{'seen': 1.0}").replace("REPORT", "{'page.md': 1 / 0}")
+    file, rounds = write(tmp_path, source, method="fedavg", audits=["looks"], training={"rounds": 3}), list[int]()
+    with pytest.raises(ZeroDivisionError):
+        fedtext.run(file, on_round=lambda record: rounds.append(record.round))
+    assert rounds == [1, 2]
+
+
 @pytest.mark.parametrize("what", ["METRICS", "REPORT"])
 def test_a_run_that_an_audit_ended_goes_on_with_the_mended_audit(what: str, tmp_path: Path) -> None:
     """With the noise that it would have had without any audit."""

@@ -90,11 +90,6 @@ def test_a_client_whose_evaluation_fails_is_left_out_or_ends_the_run(
         next(strict.run())
 
 
-def test_a_method_whose_clients_do_not_take_part_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"evaluation\.union\.best_round .* pooled"):
-        experiment("pooled", participation={})
-
-
 def test_trials_are_not_chosen_by_it() -> None:
     assert {"Local_best_round", "Global_best_round"} <= experiment().evaluated_metrics
     for tune, said in (
@@ -103,9 +98,3 @@ def test_trials_are_not_chosen_by_it() -> None:
     ):
         with pytest.raises(ValidationError, match=said):
             experiment(tune=tune)
-
-
-def test_with_a_selected_round_it_is_refused() -> None:
-    union = {"personalize": None, "select": "Ag_val", "union": {"best_round": True}}
-    with pytest.raises(ValidationError, match="best_round evaluates test texts each round"):
-        tiny.experiment(corpus={"name": "demo", "validation": 0.2}, evaluation=union)
