@@ -197,10 +197,10 @@ class Federation(Generic[FleetT]):
             try:
                 self.step.secure.begin(round_, len(attempts), sample)
                 place = self.buffer or self.fleet
-                left, failing = repeats.leave_out(self.failures, self.fleet, round_, sample.clients)
+                left, failing = repeats.leave_out(self.failures, self.fleet, round_, len(attempts), sample.clients)
                 trained = chain(left, place.train(handle, round_, sample.clients))
                 replies = in_order(trained, sample.clients, round_, self.names)
-                updates = self._updates(replies, round_, attempts[-1], failing)
+                updates = self._updates(replies, round_, attempts, failing)
                 given = self.adversaries, self.state, self.decoder.sent, self.step.summation.check
                 updates = chosen(self.experiment, updates, *given)
                 updates = self.buffer.scaled(updates, round_) if self.buffer else updates
@@ -247,23 +247,23 @@ class Federation(Generic[FleetT]):
         return [client for sample in samples for client in sample.received]
 
     def _updates(
-        self, replies: Iterable[Reply], round_: int, traffic: Traffic, failing: Sequence[int] = ()
+        self, replies: Iterable[Reply], round_: int, attempts: Sequence[Traffic], failing: Sequence[int] = ()
     ) -> Iterator[Update]:
         """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.
 
         Args:
             replies: The replies of an attempt at a round.
             round_: Number of the round.
-            traffic: Receives the sums of the attempt.
+            attempts: The attempts so far, of which the last receives the sums of this one.
             failing: Ids of clients that failed in the round before, and whose updates count for nothing.
 
         Raises:
             ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
             UserError: The method weighs a term of the loss that there is not, no client can train the network, or a
-                round with noise is repeated and further clients fail in it.
+                round with noise or masks is repeated and further clients fail in it.
             TooFewClientsError: All replies have come, and too few have an update.
         """
-        by_training = set[int]()  # those that fail by what their training led to
+        traffic = attempts[-1]
         for reply in replies:
             if reply.client in failing and not (reply.error or reply.payload.size):  # an actor has added it up
                 raise UserError(OTHERS.format(round_))
@@ -276,7 +276,7 @@ class Federation(Generic[FleetT]):
                 except ValueError as refused:
                     error = str(refused)
             if reply.trained or (error and not reply.error):
-                by_training.add(reply.client)
+                traffic.by_training.add(reply.client)
             if reply.unfit:
                 raise NetworkError(error)
             if error:
@@ -290,10 +290,12 @@ class Federation(Generic[FleetT]):
         if round_ == 1:  # later ones have the same terms
             texts = max((self.fleet.clients[client].samples for client in traffic.completed), default=0)
             check_terms(self.experiment, traffic.sums, texts)
+        if self.failures:  # first: an attempt that was opened is not given up for another one
+            self.failures.check(round_, len(attempts), traffic.errors)
         if repeats.too_few(self.experiment, traffic):
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
-            self.failures.check(round_, traffic.errors, by_training)
+            self.failures.keep(round_, [each.failed for each in attempts])
 
     def _evaluate(self, handle: Any, record: RoundRecord, attacked: Sequence[int]) -> None:
         """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""

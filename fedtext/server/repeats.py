@@ -101,20 +101,21 @@ def some_may_train(experiment: Experiment) -> bool:
 
 
 def leave_out(
-    failures: Failures | None, fleet: Fleet, round_: int, clients: Sequence[int]
+    failures: Failures | None, fleet: Fleet, round_: int, attempt: int, clients: Sequence[int]
 ) -> tuple[list[Reply], list[int]]:
-    """Have a fleet leave out the clients that failed in a round before, if that is repeated with the same noise.
+    """Have a fleet leave out the clients that failed in a round before, if that is repeated.
 
     Args:
         failures: The failures of the run; None: a repeated round need not have the same.
         fleet: The clients.
         round_: Number of the round.
+        attempt: Number of the attempt at it, from 1.
         clients: Ids of its clients.
 
     Returns:
         The replies of those that are left out, and the ids of those that train and fail again.
     """
-    left, failing = failures.earlier(round_, clients) if failures else ([], [])
+    left, failing = failures.earlier(round_, attempt, clients) if failures else ([], [])
     fleet.left_out = frozenset(left)
     return [Reply(client, error=AGAIN) for client in left], failing
 

@@ -72,14 +72,15 @@ def start(
 def _failures(
     experiment: Experiment, folder: Path | None, noise: NoiseKey, send: Callable[[str], None] | None
 ) -> Failures | None:
-    """Return the failures of a run whose rounds may be repeated with the same noise; None if there can be none."""
+    """Return the failures of a run whose rounds may be repeated, and whose clients are hidden; else None."""
     skips = experiment.participation.on_client_error == "skip"
-    return Failures(folder, noise, send) if folder and skips and _guarantees(experiment) else None
+    return Failures(folder, noise, send) if folder and skips and _hides(experiment) else None
 
 
-def _guarantees(experiment: Experiment) -> bool:
-    """Return whether noise hides clients, at the server or in what they send."""
-    if experiment.server.noise or experiment.training.dp_sgd:
+def _hides(experiment: Experiment) -> bool:
+    """Return whether noise hides clients, at the server or in what they send, or masks do."""
+    secure = experiment.server.secure_aggregation
+    if experiment.server.noise or experiment.training.dp_sgd or (secure and secure.masks):
         return True
     sent = Sent(1, experiment.training.rounds, DELTA)
     steps = zip(experiment.uplink, bounds(experiment.uplink), strict=False)  # the last bound is behind all of them

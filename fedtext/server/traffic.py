@@ -30,6 +30,7 @@ class Traffic:
         gpu_seconds: Wall time of the local updates that ran on a GPU; None: none did.
         started: Ids of the clients that receive the parameters; None: all of the above.
         errors: Why clients failed, by client. Nothing else is summed over these.
+        by_training: Ids of those of them that failed by what their training led to (``Reply.trained``).
         sums: Metrics of the local updates, times samples.
     """
 
@@ -42,6 +43,7 @@ class Traffic:
     gpu_seconds: float | None = None
     started: Sequence[int] | None = None
     errors: dict[int, str] = field(default_factory=dict)
+    by_training: set[int] = field(default_factory=set)
     sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, reply: Reply) -> None:
@@ -70,6 +72,11 @@ class Traffic:
     def completed(self) -> list[int]:
         """Ids of the clients that completed the round."""
         return [client for client in self.cohort if client not in self.errors]
+
+    @property
+    def failed(self) -> dict[int, bool]:
+        """The clients that failed, and whether by what their training led to."""
+        return {client: client in self.by_training for client in self.errors}
 
     @property
     def trained(self) -> int:

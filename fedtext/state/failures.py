@@ -1,15 +1,16 @@
-"""Which clients failed in the rounds of a run that hides its clients by noise, and goes on without those that fail.
+"""Which clients failed in the rounds of a run that hides its clients, and goes on without those that fail.
 
-A round that is repeated after an interruption draws the same noise. Were it released again with other clients in its
-sum, the difference of both releases would be updates of single clients, without noise. Therefore it is written down who
-failed before anything comes of a round. In a round that is repeated these clients are left out, whether or not they
-would fail again, and no others may fail.
+A round that is repeated after an interruption draws the same noise, and sums of secure aggregation are exact. Were it
+released again with other clients in its sum, the difference of both releases would be updates of single clients.
+Therefore it is written down who failed before anything comes of a round. In a round that is repeated these clients are
+left out, whether or not they would fail again, and no others may fail. A round with masks alone may have several
+attempts, each with other clients: the failures of all of them are written down, so that the same one is opened again.
 """
 
 import hashlib
 import json
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fedtext.errors import UserError, writing
@@ -18,8 +19,8 @@ from fedtext.state.noise_key import NoiseKey
 
 FILE = "failures.json"
 OTHERS = (
-    "round {}: other clients failed in it than before the run was interrupted, and with the same noise the difference "
-    "would show their updates: start a new run"
+    "round {}: other clients failed in it than before the run was interrupted, and the difference of both sums would "
+    "show their updates: start a new run"
 )
 AGAIN = "failed in this round before the run was interrupted"
 KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy at a URI may be some behind
@@ -28,7 +29,8 @@ KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy 
 class Failures:
     """The failures of a run, round by round, as digests that do not show the clients without the run's key.
 
-    There is a digest of each client that failed. Files of earlier versions have one of all of a round together, which
+    There is a digest of each client that failed, under the round's number (``5``) and that of a later attempt at it
+    (``5/2``). Files of earlier versions have one of all of a round together, which
     tells whether the same clients fail, and not who they are.
 
     Args:
@@ -50,54 +52,70 @@ class Failures:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.file} is damaged: put it back as it was, or start a new run") from error
 
-    def earlier(self, round_: int, clients: Iterable[int]) -> tuple[list[int], list[int]]:
+    def earlier(self, round_: int, attempt: int, clients: Iterable[int]) -> tuple[list[int], list[int]]:
         """Return which clients failed in a round when it was computed before; empty if it was not.
 
         Args:
             round_: Number of the round.
+            attempt: Number of the attempt at it, from 1.
             clients: Ids of its clients.
 
         Returns:
             Ids of those that are to be left out before they train, and of those that are to train and fail again.
         """
-        before = self.known.get(str(round_))
+        before = self.known.get(name := _name(round_, attempt))
         if not isinstance(before, list):
             return [], []
         there = set(before)
-        left, trained = ([i for i in clients if self._of(round_, i, kind) in there] for kind in (False, True))
+        left, trained = ([i for i in clients if self._of(name, i, kind) in there] for kind in (False, True))
         return left, trained
 
-    def check(self, round_: int, failed: Iterable[int], trained: Collection[int] = ()) -> None:
-        """Write down who failed in a round, or check that they are those of before if it is repeated.
+    def check(self, round_: int, attempt: int, failed: Collection[int]) -> None:
+        """Check that those who failed in an attempt at a round are those of before, if it is repeated.
 
         Args:
             round_: Number of the round.
+            attempt: Number of the attempt, from 1.
             failed: Ids of the clients that failed.
-            trained: Ids of those of them that failed by what their training led to (``Reply.trained``).
 
         Raises:
-            UserError: Others failed when the round was computed before, or the file cannot be written or copied.
+            UserError: Others failed when the round was computed before.
         """
-        failed, before = sorted(failed), self.known.get(str(round_))
-        if before is not None and not self._same(round_, failed, before):
+        before = self.known.get(_name(round_, attempt))
+        if isinstance(before, str):  # of an earlier version
+            same = before == self._digest(f"{round_}:{sorted(failed)}".encode())
+        elif before is not None:
+            left, trained = self.earlier(round_, attempt, failed)
+            same = len(failed) == len(before) == len(left) + len(trained)
+        else:
+            same = True
+        if not same:
             raise UserError(OTHERS.format(round_))
-        if before is None:
-            found = [self._of(round_, client, client in trained) for client in failed]
-            self._write(self.known | {str(round_): sorted(found)})  # whose order shows nothing
+
+    def keep(self, round_: int, attempts: Sequence[Mapping[int, bool]]) -> None:
+        """Write down who failed in a round, before anything of its last attempt is released.
+
+        Args:
+            round_: Number of the round.
+            attempts: For each attempt the ids of the clients that failed, and whether that was by what their training
+                led to (``Reply.trained``).
+
+        Raises:
+            UserError: The file cannot be written or copied.
+        """
+        before, found = self.known, dict[str, str | list[str]]()
+        for attempt, failed in enumerate(attempts, 1):
+            if (name := _name(round_, attempt)) not in before:  # sorted digests: their order shows nothing
+                found[name] = sorted(self._of(name, client, trained) for client, trained in failed.items())
+        if found:
+            self._write(before | found)
         try:
             if self.send:
                 self.send(FILE)
         except BaseException:
-            if before is None:  # nothing of the round was released: it may be repeated with others
-                self._write({name: known for name, known in self.known.items() if name != str(round_)})
+            if found:  # nothing of the attempt was released: it may be repeated with others
+                self._write(before)
             raise
-
-    def _same(self, round_: int, failed: Sequence[int], before: str | list[str]) -> bool:
-        """Return whether the clients that failed are those of before."""
-        if isinstance(before, str):  # of an earlier version
-            return before == self._digest(f"{round_}:{failed}".encode())
-        left, trained = self.earlier(round_, failed)
-        return len(failed) == len(before) == len(left) + len(trained)
 
     def _write(self, known: dict[str, str | list[str]]) -> None:
         self.known = known
@@ -109,10 +127,19 @@ class Failures:
         """Forget rounds that no run repeats, now that a checkpoint of ``round_`` is saved."""
         self.saved.append(round_)
         if len(self.saved) == KEPT:
-            self.known = {name: found for name, found in self.known.items() if int(name) > self.saved[0]}
+            self.known = {name: found for name, found in self.known.items() if _round(name) > self.saved[0]}
 
-    def _of(self, round_: int, client: int, trained: bool) -> str:
-        return self._digest(f"{round_}:{client}{':trained' * trained}".encode())
+    def _of(self, name: str, client: int, trained: bool) -> str:
+        return self._digest(f"{name}:{client}{':trained' * trained}".encode())
 
     def _digest(self, content: bytes) -> str:
         return hashlib.blake2b(content, key=self.noise.material, digest_size=8).hexdigest()
+
+
+def _name(round_: int, attempt: int) -> str:
+    """Return the name under which the failures of an attempt at a round are kept."""
+    return f"{round_}/{attempt}" if attempt > 1 else str(round_)
+
+
+def _round(name: str) -> int:
+    return int(name.partition("/")[0])

@@ -1,4 +1,4 @@
-"""Clients that fail in a round with noise: the round is not repeated with others, since its noise is the same."""
+"""Clients that fail in a round with noise or masks: it is not repeated with others, since its noise is the same."""
 
 import hashlib
 import json
@@ -14,6 +14,8 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.client.worker import Worker
 from fedtext.errors import UserError
 from fedtext.messages import Reply
+from fedtext.server.repeats import TooFewClientsError
+from fedtext.server.secure import SecureAggregation
 from fedtext.server.start import start
 from fedtext.state import noise_key
 from fedtext.state.failures import FILE, KEPT, Failures
@@ -26,11 +28,12 @@ UNIFORM, SKIP = {"weights": "uniform"}, {"on_client_error": "skip"}
 LONG: dict[str, Any] = {"training": tiny.TRAINING | {"rounds": 3}, "checkpoint": {"every": 3}, "participation": SKIP}
 LOCAL = {"uplink": [CLIP, {"gaussian": {"sigma": 0.1}}]}
 ADDED = UNIFORM | {"noise": {"multiplier": 5.0, "mechanism": "skellam"}, "secure_aggregation": {}}
-FOUR = {"min_clients": 4}
+FOUR, MASKED = {"min_clients": 4}, UNIFORM | {"secure_aggregation": {"range": 1.0}}
 NOISY: dict[str, dict[str, Any]] = {
     "server": {"uplink": [CLIP], "server": UNIFORM | {"noise": {"multiplier": 5.0}}},
     "secret": {"uplink": [CLIP], "server": UNIFORM | {"noise": {"multiplier": 5.0}}, "privacy": {"noise": "secret"}},
     "clients": {"uplink": [CLIP], "server": ADDED, "participation": SKIP | FOUR},
+    "masks": {"server": MASKED, "participation": SKIP | FOUR},  # sums are exact, and two of them differ by an update
     "uplink": LOCAL,
     "examples": {"training": LONG["training"] | {"dp_sgd": {"clip_norm": 1.0, "multiplier": 1.0}}},
     "buffer": LOCAL | {"server": {"buffer": {"size": 4}}, "participation": SKIP | {"pace": {}}},
@@ -62,7 +65,7 @@ def released(name: str, folder: Path, failing: Mapping[int, int], rounds: int = 
 
 
 def begun(name: str, folder: Path) -> Any:
-    needed = {"secret": ["randomgen"], "clients": ["dp_accounting", "cryptography"]}
+    needed = {"secret": ["randomgen"], "clients": ["dp_accounting", "cryptography"], "masks": ["cryptography"]}
     for package in needed.get(name, []):
         pytest.importorskip(package)
     return tiny.federation(tiny.experiment(**(LONG | NOISY[name])), CORPUS, Failing, folder)
@@ -82,7 +85,7 @@ def test_a_round_with_noise_is_not_repeated_with_other_clients(name: str, tmp_pa
     again.fleet.failing = {1: client, 2: client}
     with pytest.raises(UserError, match=r"^round 1: other clients failed in it than before .*: start a new run"):
         list(again.run())
-    if name == "clients":
+    if name in ("clients", "masks"):
         assert again.fleet.steps.count("open") == len(again.history) == 0, "no sum that differs is opened"
     third = released(name, tmp_path, {2: client, 3: client})
     assert [one.tobytes() for one in third[:2]] == [first.tobytes(), second.tobytes()]
@@ -123,19 +126,19 @@ def test_noise_of_clients_hides_them_whether_its_epsilon_can_be_computed_or_not(
 
 def test_failures_under_another_key_are_of_no_matter_and_damage_is_said(tmp_path: Path) -> None:
     one, other = (NoiseKey(bytes([number] * 32)) for number in (1, 2))
-    Failures(tmp_path, one).check(1, {3, 4})
-    Failures(tmp_path, one).check(1, [4, 3])
+    Failures(tmp_path, one).keep(1, [{3: False, 4: False}])
+    Failures(tmp_path, one).check(1, 1, [4, 3])
     with pytest.raises(UserError, match="round 1: other clients failed"):
-        Failures(tmp_path, one).check(1, [3])
-    Failures(tmp_path, other).check(1, [3])
+        Failures(tmp_path, one).check(1, 1, [3])
+    Failures(tmp_path, other).check(1, 1, [3])
 
     def away(name: str) -> None:
         raise UserError(f"no {name} there")
 
     with pytest.raises(UserError, match=r"no failures\.json there"):
-        Failures(tmp_path, other, away).check(2, [3])
-    Failures(tmp_path, other).check(2, [4])  # nothing of the round had been released
-    assert Failures(tmp_path, other).earlier(2, [3, 4]) == ([4], [])
+        Failures(tmp_path, other, away).keep(2, [{3: False}])
+    Failures(tmp_path, other).keep(2, [{4: False}])  # nothing of the round had been released
+    assert Failures(tmp_path, other).earlier(2, 1, [3, 4]) == ([4], [])
     (tmp_path / FILE).write_text("{")
     with pytest.raises(UserError, match="is damaged"):
         Failures(tmp_path, one)
@@ -143,14 +146,17 @@ def test_failures_under_another_key_are_of_no_matter_and_damage_is_said(tmp_path
 
 def test_files_tell_who_failed_with_the_key_alone(tmp_path: Path) -> None:
     key = NoiseKey(bytes(32))
-    Failures(tmp_path, key).check(3, [2, 7, 1], trained={7})
+    Failures(tmp_path, key).keep(3, [{2: False, 7: True, 1: False}, {2: False}])
     kept = Failures(tmp_path, key)
-    assert kept.earlier(3, range(9)) == ([1, 2], [7])
-    assert kept.earlier(2, range(9)) == kept.earlier(4, range(9)) == ([], [])
-    kept.check(3, [1, 2, 7])
-    for others in nonempty(([1, 2], [1, 2, 7, 8], [1, 2, 8])):
+    assert kept.earlier(3, 1, range(9)) == ([1, 2], [7])
+    assert kept.earlier(3, 2, range(9)) == ([2], [])
+    assert kept.earlier(2, 1, range(9)) == kept.earlier(3, 3, range(9)) == ([], [])
+    kept.check(3, 1, [1, 2, 7])
+    kept.check(3, 2, [2])
+    for attempt, others in nonempty(((1, [1, 2]), (1, [1, 2, 7, 8]), (1, [1, 2, 8]), (2, []), (2, [1]))):
         with pytest.raises(UserError, match="round 3: other clients failed"):
-            kept.check(3, others)
+            kept.check(3, attempt, others)
+    assert not set(kept.known["3"]) & set(kept.known["3/2"]), "not even that a client failed twice"
 
 
 def test_failures_that_an_earlier_version_wrote_down_have_to_be_the_same(tmp_path: Path) -> None:
@@ -158,10 +164,99 @@ def test_failures_that_an_earlier_version_wrote_down_have_to_be_the_same(tmp_pat
     digest = hashlib.blake2b(b"1:[3, 4]", key=kept.noise.material, digest_size=8).hexdigest()
     (tmp_path / FILE).write_text(json.dumps({"key": kept.key, "rounds": {"1": digest}}))
     kept = Failures(tmp_path, NoiseKey(bytes(32)))
-    assert kept.earlier(1, [3, 4]) == ([], [])
-    kept.check(1, [4, 3])
+    assert kept.earlier(1, 1, [3, 4]) == ([], [])
+    kept.check(1, 1, [4, 3])
     with pytest.raises(UserError, match="round 1: other clients failed"):
-        kept.check(1, [3])
+        kept.check(1, 1, [3])
+    kept.keep(1, [{3: False, 4: False}])
+    assert kept.known == {"1": digest}
+
+
+class FailingInAttempts(LocalFleet):
+    """The first clients of an attempt fail, as many as are given for it."""
+
+    failing: Sequence[int] = ()
+    attempt = 0
+
+    def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        fails = dict(enumerate(self.failing)).get(self.attempt, 0)
+        self.attempt += 1
+        for reply in super().train(handle, round_, cohort):
+            yield Reply(reply.client, error="MemoryError") if reply.client in sorted(cohort)[:fails] else reply
+
+
+ATTEMPTS: dict[str, Any] = {
+    "server": MASKED,
+    "training": tiny.TRAINING | {"rounds": 2},
+    "checkpoint": {"every": 2},
+    "participation": SKIP | FOUR | {"fraction": 0.85},
+}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, list[int]]]:
+    """The attempts whose masks are asked for, and the clients in their sums."""
+    pytest.importorskip("cryptography")
+    sums, ask = list[tuple[int, list[int]]](), SecureAggregation.open
+
+    def asked(secure: SecureAggregation, total: Any, round_: int, attempt: int) -> Any:
+        sums.append((attempt, sorted(total.members)))
+        return ask(secure, total, round_, attempt)
+
+    monkeypatch.setattr(SecureAggregation, "open", asked)
+    return sums
+
+
+def attempted(folder: Path, failing: Sequence[int], **changes: Any) -> Any:
+    made = tiny.federation(tiny.experiment(**(ATTEMPTS | changes)), CORPUS, FailingInAttempts, folder)
+    made.fleet.failing = failing
+    return made
+
+
+def test_the_same_attempt_at_a_round_is_opened_again_whoever_fails(tmp_path: Path, opened: Any) -> None:
+    """The sums of two attempts differ by the clients of one that are not in the other."""
+    next(attempted(tmp_path, [2, 0]).run())
+    assert opened == [(2, opened[0][1])]
+    next(attempted(tmp_path, []).run())
+    assert opened == [opened[0]] * 2
+    for failing in nonempty(([0, 1], [3, 0])):
+        with pytest.raises(UserError, match="round 1: other clients failed"):
+            next(attempted(tmp_path, failing).run())
+    assert opened == [opened[0]] * 2
+
+
+def test_an_attempt_that_was_opened_is_not_given_up_for_another_one(tmp_path: Path, opened: Any) -> None:
+    next(attempted(tmp_path, [0]).run())
+    with pytest.raises(UserError, match="round 1: other clients failed"):
+        next(attempted(tmp_path, [2, 0]).run())
+    assert len(opened) == 1
+
+
+def test_clients_that_fail_in_one_attempt_take_part_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the masks of the first one could not be removed, for which failures have been written down by then."""
+    pytest.importorskip("cryptography")
+    ask = SecureAggregation.open
+
+    def refused(secure: SecureAggregation, total: Any, round_: int, attempt: int) -> Any:
+        if attempt == 1:
+            raise TooFewClientsError("1 of the 3 neighbours answer", "lower threshold")
+        return ask(secure, total, round_, attempt)
+
+    monkeypatch.setattr(SecureAggregation, "open", refused)
+    for seed in nonempty(range(3)):
+        record = next(attempted(tmp_path / str(seed), [1, 0], seed=seed).run())
+        assert (record.metrics["round_attempts"], record.metrics["clients_failed"]) == (2, 1)
+
+
+def test_a_round_of_which_nothing_was_opened_can_be_begun_anew(tmp_path: Path, opened: Any) -> None:
+    """As after a failure of all its attempts, which a resumed run does not find written down."""
+    with pytest.raises(UserError, match="fewer than the 4"):
+        next(attempted(tmp_path, [2, 2, 2]).run())
+    assert not opened
+    next(attempted(tmp_path, []).run())
+    assert [attempt for attempt, _ in opened] == [1]
 
 
 @pytest.mark.parametrize("kind", ["raises", "not finite"])
@@ -200,11 +295,12 @@ def test_the_others_of_its_stack_are_trained_as_before(
 def test_rounds_that_no_run_repeats_are_forgotten(tmp_path: Path) -> None:
     kept = Failures(tmp_path, NoiseKey(bytes(32)))
     for round_ in range(1, 2 * KEPT + 1):
-        kept.check(round_, [round_])
+        kept.keep(round_, [{}, {round_: False}])
         if round_ % 2 == 0:
             kept.forget(round_)
-    kept.check(2 * KEPT + 1, [])
-    assert list(Failures(tmp_path, NoiseKey(bytes(32))).known) == [str(round_) for round_ in range(3, 2 * KEPT + 2)]
+    kept.keep(2 * KEPT + 1, [{}, {}])
+    left = [name for round_ in range(3, 2 * KEPT + 2) for name in (f"{round_}", f"{round_}/2")]
+    assert list(Failures(tmp_path, NoiseKey(bytes(32))).known) == left
 
 
 def test_another_machine_has_the_key_and_the_failures_before_anything_is_released(tmp_path: Path) -> None:
