@@ -6,8 +6,9 @@
 
 #include "../models/dense.h"
 
-/* distances_BB: the squared distances of all pairs. */
-static void squared_distances(place texts, place width, const real *features, real *distances) {
+/* distances_BB: the squared distances of all pairs. They and what follows from them are doubles: where distances are far
+   below the bandwidth, centring cancels kernels that are nearly 1. */
+static void squared_distances(place texts, place width, const real *features, double *distances) {
     for (place i = 0; i < texts; i++)
         for (place j = 0; j <= i; j++) {
             vector sums = {0};
@@ -22,22 +23,22 @@ static void squared_distances(place texts, place width, const real *features, re
 }
 
 /* The median of the distances of different texts, of an even number the lower one; `values` is scratch, B x B. */
-static real median(place texts, const real *distances, real *values) {
+static double median(place texts, const double *distances, double *values) {
     place count = 0;
     for (place i = 0; i < texts; i++)
         for (place j = 0; j < i; j++) {
-            real value = distances[i * texts + j];
+            double value = distances[i * texts + j];
             if (value != value) return value;
             values[count++] = value;
         }
     for (place first = 0, last = count - 1, rank = (count - 1) / 2; first < last;) { /* quickselect */
-        real pivot = values[(first + last) / 2];
+        double pivot = values[(first + last) / 2];
         place low = first, high = last;
         while (low <= high) {
             while (values[low] < pivot) low++;
             while (values[high] > pivot) high--;
             if (low > high) break;
-            real other = values[low];
+            double other = values[low];
             values[low++] = values[high];
             values[high--] = other;
         }
@@ -49,15 +50,15 @@ static real median(place texts, const real *distances, real *values) {
 }
 
 /* The least bandwidth that is taken from a batch (hsic.py). */
-static real narrowest(place texts, place width, const real *features) {
+static double narrowest(place texts, place width, const real *features) {
     double sum = 0;
     for (place i = 0; i < texts * width; i++) sum += (double)features[i] * features[i];
     return 1e-9 * sum / texts + 1e-12;
 }
 
 /* centred_BB = H L H: the kernel without the means of its rows and columns. */
-static void centre(place texts, const real *kernel, real *centred, real *means) {
-    real total = 0;
+static void centre(place texts, const double *kernel, double *centred, double *means) {
+    double total = 0;
     for (place i = 0; i < texts; i++) {
         means[i] = 0;
         for (place j = 0; j < texts; j++) means[i] += kernel[i * texts + j];
@@ -68,34 +69,41 @@ static void centre(place texts, const real *kernel, real *centred, real *means) 
             centred[i * texts + j] = kernel[i * texts + j] - means[i] - means[j] + total / texts;
 }
 
+/* The numbers of `memory` that hsic takes: 5 B x B + B doubles, wherever it begins. */
+place hsic_memory(place texts) {
+    return (texts * (5 * texts + 1) + 1) * (place)(sizeof(double) / sizeof(real));
+}
+
 /* Compute HSIC, its `value`, and the gradients for both branches' features.
 
-   bandwidth: of the kernel exp(-d^2 / b); 0: the median of the squared distances. memory: 5 B x B + B. */
+   bandwidth: of the kernel exp(-d^2 / b); 0: the median of the squared distances. memory: hsic_memory. */
 void hsic(place texts, place shared_width, place private_width, const real *shared, const real *private, real bandwidth,
           real *memory, real *value, real *grad_shared, real *grad_private) {
     const place size = texts * texts, widths[2] = {shared_width, private_width};
     const real *features[2] = {shared, private};
-    real *grads[2] = {grad_shared, grad_private}, *kernels[2] = {memory, memory + size}, slopes[2], sum = 0;
-    real *centred[2] = {memory + 2 * size, memory + 3 * size}, *scratch = memory + 4 * size, *means = scratch + size;
+    real *grads[2] = {grad_shared, grad_private};
+    double *at = (double *)(((uintptr_t)memory + sizeof(double) - 1) / sizeof(double) * sizeof(double)), slopes[2];
+    double *kernels[2] = {at, at + size}, *centred[2] = {at + 2 * size, at + 3 * size}, sum = 0;
+    double *scratch = at + 4 * size, *means = scratch + size;
     for (int branch = 0; branch < 2; branch++) {
-        real *kernel = kernels[branch];
+        double *kernel = kernels[branch];
         squared_distances(texts, widths[branch], features[branch], kernel);
-        real middle = bandwidth ? bandwidth : median(texts, kernel, scratch);
-        real least = bandwidth ? bandwidth : narrowest(texts, widths[branch], features[branch]);
+        double middle = bandwidth ? bandwidth : median(texts, kernel, scratch);
+        double least = bandwidth ? bandwidth : narrowest(texts, widths[branch], features[branch]);
         slopes[branch] = -1 / (middle < least ? least : middle);
         for (place i = 0; i < size; i++) kernel[i] = exp(kernel[i] * slopes[branch]);
         centre(texts, kernel, centred[branch], means);
     }
-    const real pairs = (real)((texts - 1) * (texts - 1));
+    const double pairs = (double)((texts - 1) * (texts - 1));
     for (place i = 0; i < size; i++) sum += centred[0][i] * kernels[1][i];
-    *value = sum / pairs;
+    *value = (real)(sum / pairs);
     for (int branch = 0; branch < 2; branch++) {
         const place width = widths[branch];
         memset(grads[branch], 0, texts * width * sizeof(real));
         for (place i = 0; i < texts; i++)
             for (place j = 0; j < texts; j++) { /* d |x_i - x_j|^2 / d x_i = 2 (x_i - x_j), and so for x_j */
-                place at = i * texts + j;
-                real weight = centred[1 - branch][at] * kernels[branch][at] * slopes[branch] * 4 / pairs;
+                place pair = i * texts + j;
+                real weight = (real)(centred[1 - branch][pair] * kernels[branch][pair] * slopes[branch] * 4 / pairs);
                 const real *one = features[branch] + i * width, *other = features[branch] + j * width;
                 for (place f = 0; f < width; f++) grads[branch][i * width + f] += weight * (one[f] - other[f]);
             }
@@ -122,7 +130,7 @@ static parts places(place texts, place layers, const place *widths, real *memory
     }
     at.transfer = memory, memory += sizes[1]; /* the gradient of the transfer, for the private branch's logits */
     at.scratch = memory, memory += 2 * texts * wide;
-    at.kernels = memory, memory += texts * (5 * texts + 1);
+    at.kernels = memory, memory += hsic_memory(texts);
     at.end = memory;
     return at;
 }

@@ -24,6 +24,7 @@ SOURCE = Path(__file__).with_name("kteps.c")
 def _library(dtype: torch.dtype) -> ctypes.CDLL:
     library, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     real = {torch.float32: ctypes.c_float, torch.float64: ctypes.c_double}[dtype]
+    library.hsic_memory.argtypes, library.hsic_memory.restype = [place], place
     library.hsic.argtypes = [place, place, place, pointer, pointer, real, *[pointer] * 4]
     library.terms_memory.argtypes, library.terms_memory.restype = [place, place, pointer], place
     head: list[Any] = [place, place, place, *[pointer] * 4]
@@ -43,7 +44,7 @@ class NativeHSIC(MappedFunction):
         o_s, o_p = o_s.contiguous(), o_p.contiguous()
         batch, width = o_s.shape[-2:]
         value, grads = o_s.new_empty(o_s.shape[:-2]), (torch.empty_like(o_s), torch.empty_like(o_p))
-        memory = o_s.new_empty(batch * (5 * batch + 1))
+        memory = o_s.new_empty(_library(o_s.dtype).hsic_memory(batch))
         tensors = o_s, o_p, value, *grads
         steps = [tensor.numel() // max(1, value.numel()) * tensor.element_size() for tensor in tensors]
         for client in range(value.numel()):

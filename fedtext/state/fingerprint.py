@@ -49,6 +49,7 @@ VERSIONS = {
     "finer": 1,  # sampled rounds of many clients: weights are divided by about those of a round, and not by all
     "summed": 1,  # ... of many clients with dropout, over_selection or a buffer: those whose updates come
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
+    "doubles": 1,  # KTEPS with engine native: kernels are computed in float64
     "summands": 1,  # the bits of a sum with secure aggregation leave room for canaries
     "tied": 1,  # networks of plug-ins with a parameter in several places: it is the same in all of them
     # Noise of the server for a target epsilon that is found by privacy losses where the other bounds are above 100.
@@ -236,6 +237,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "finer": divided and clients > FEW and 2 * invited <= clients,
         "summed": divided and clients > FEW and 2 * come <= clients and come < invited,
         "kernels": isinstance(experiment.method, KTEPS | FedMMD | ASPMTL),
+        "doubles": native and isinstance(experiment.method, KTEPS),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),
     }

@@ -39,6 +39,20 @@ def test_value_and_gradient_are_those_of_the_definition(bandwidth: Bandwidth, sc
             assert torch.allclose(one, other, rtol=1e-9, atol=1e-9 * other.abs().max().item() + 1e-12)
 
 
+@NATIVE
+@pytest.mark.parametrize("scale", [0.03, 0.001])
+def test_distances_far_below_the_bandwidth_are_not_lost_in_float32(scale: float, native: bool) -> None:
+    """Kernels are nearly 1 then, and centring cancels all but what they lack."""
+    exact = [scale * (tensor.detach() - 5) for tensor in features(32, 64, 64)]
+    given = [tensor.float().requires_grad_() for tensor in exact]
+    exact = [tensor.detach().double().requires_grad_() for tensor in given]
+    mine, theirs = hsic(*given, 1.0, native), hsic(*exact, 1.0)
+    assert mine.item() == pytest.approx(theirs.item(), rel=3e-6)
+    pairs = zip(torch.autograd.grad(mine, given), torch.autograd.grad(theirs, exact), strict=True)
+    for one, other in nonempty(pairs):
+        assert (one - other).norm() < 3e-6 * other.norm()
+
+
 @C
 def test_not_a_number_is_the_result_of_one_in_native_too() -> None:
     """As of a client that diverges in a stack, beside one that does not."""
