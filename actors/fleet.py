@@ -132,17 +132,29 @@ class RayFleet:
         self.balance()
 
     def train(self, handle: ray.ObjectRef, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
+        yield from self.train_each([(handle, cohort)], round_)
+
+    def _call(
+        self, groups: Sequence[tuple[ray.ObjectRef, Sequence[int]]], round_: int, cohort: Sequence[int]
+    ) -> dict[ray.ObjectRef, list[int]]:
+        """Have the actors train all clients of a round, and return the clients of each call."""
+        sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
+        fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
+        self.folding = [place for place, folds in enumerate(fold) if folds]
+        waiting, audited = {}, self.clients.audited(cohort, round_ == self.rounds) if self.audits else []
+        for handle, members in groups:
+            for place, hosted in enumerate(self._by_actor(members)):
+                for call in grouped(stacks(hosted, self.stack, self.left_out), self.seconds, self.bytes_up, self.size):
+                    reply = self.actors[place].train.remote(handle, round_, call, fold[place], audited)
+                    waiting[reply] = list(chain(*call))
+        return waiting
+
+    def train_each(self, groups: Sequence[tuple[ray.ObjectRef, Sequence[int]]], round_: int) -> Iterator[Reply]:
         if not self.settled:
             self._settle()
         self.settled = False
-        sent = [sum(self.bytes_up.get(client, 0) for client in members) for members in self._by_actor(cohort)]
-        fold = [self.folds and up > 2 * self.size for up in sent]  # a sum takes twice the bytes of the parameters
-        waiting, audited = {}, self.clients.audited(cohort, round_ == self.rounds) if self.audits else []
-        for place, hosted in enumerate(self._by_actor(cohort)):
-            for call in grouped(stacks(hosted, self.stack, self.left_out), self.seconds, self.bytes_up, self.size):
-                reply = self.actors[place].train.remote(handle, round_, call, fold[place], audited)
-                waiting[reply] = list(chain(*call))
-        self.folding = [place for place, folds in enumerate(fold) if folds]
+        cohort = [client for _, members in groups for client in members]
+        waiting = self._call(groups, round_, cohort)
         self.took, self.late = [], 0
         expected = patience.expected(self.measured.updates, self._by_actor(cohort))
         limit = patience.allowed(expected, self.hang, self.timeout)

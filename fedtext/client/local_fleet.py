@@ -59,6 +59,10 @@ class LocalFleet:
         for members in stacks(cohort, self.stack, self.left_out):
             yield from self.worker.train(handle, round_, members, audited)
 
+    def train_each(self, groups: Sequence[tuple[NDArray[np.float32], Sequence[int]]], round_: int) -> Iterator[Reply]:
+        for handle, members in groups:
+            yield from self.train(handle, round_, members)
+
     def partials(self, round_: int) -> Iterator[Sum]:
         return iter(())
 

@@ -188,12 +188,12 @@ class UpdateBuffer:
 
     def train(self, handle: Any, round_: int, cohort: Sequence[int]) -> Iterator[Reply]:
         """Run the local updates of a round. The arguments and replies are those of ``Fleet.train``."""
-        versions = self.schedule.step(round_).versions
+        versions, groups = self.schedule.step(round_).versions, []
         for version in sorted(set(versions.values())):
             if version not in self.handles:  # of a run that goes on
                 self.handles[version] = self.fleet.broadcast(self.earlier[version])
-            members = [client for client in cohort if versions[client] == version]
-            yield from self.fleet.train(self.handles[version], round_, members)
+            groups.append((self.handles[version], [client for client in cohort if versions[client] == version]))
+        return self.fleet.train_each(groups, round_)
 
     def received(self, client: int, round_: int) -> NDArray[np.float32]:
         """Return the parameters on which the update of a client in a round is based."""

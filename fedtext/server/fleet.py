@@ -161,6 +161,19 @@ class Fleet(Protocol):
             The reply of each client that is not left out, in the order in which they finish.
         """
 
+    def train_each(self, groups: Sequence[tuple[Any, Sequence[int]]], round_: int) -> Iterator[Reply]:
+        """Run the local updates of a round whose clients have received different parameters.
+
+        Places that work at the same time begin with all groups at once: none of them waits for clients of another one.
+
+        Args:
+            groups: The parameters that clients have received, and the ids of these clients.
+            round_: Number of the round.
+
+        Returns:
+            The replies, as those of ``train``.
+        """
+
     def partials(self, round_: int) -> Iterator[Sum]:
         """Return the sums of the updates whose replies have no payload. Call it after the last reply."""
 

@@ -8,6 +8,7 @@ from ray.exceptions import GetTimeoutError
 
 from actors.fleet import RayFleet
 from actors.patience import HungActorsError, Measured, allowed, expected, told
+from fedtext.messages import Reply
 from tests.loops import nonempty
 
 
@@ -71,3 +72,27 @@ def test_what_was_given_up_is_waited_for_longer_by_the_next_attempt(monkeypatch:
         with pytest.raises(error):
             list(fleet.train(None, 1, [0, 1]))
         assert asked.pop() == pytest.approx(limit)
+
+
+def test_clients_with_different_parameters_train_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with ``server.buffer``: every call has been made before the first reply is awaited, and all of them count."""
+    fleet, made = quick(), dict[str, tuple[Any, list[list[int]]]]()
+
+    def remote(handle: Any, round_: int, stacks: list[list[int]], *_: Any) -> str:
+        made[name := f"call {len(made)}"] = handle, stacks
+        return name
+
+    def wait(calls: list[str], timeout: float) -> Any:
+        assert len(made) == 2
+        return calls[-1:], calls[:-1]
+
+    def get(calls: list[str], timeout: float) -> Any:
+        return [[Reply(i, metrics={"seconds": 1.0 + i}) for i in made[call][1][0]] for call in calls]
+
+    fleet.actors = [SimpleNamespace(train=SimpleNamespace(remote=remote))] * 2
+    fleet.home = {0: 0, 1: 1}
+    monkeypatch.setattr("actors.fleet.ray", SimpleNamespace(get=get, wait=wait))
+    replies = list(fleet.train_each([("older", [1]), ("newer", [0])], 3))
+    assert [reply.client for reply in replies] == [0, 1]
+    assert list(made.values()) == [("older", [[1]]), ("newer", [[0]])]
+    assert (sorted(fleet.took), fleet.seconds) == ([1.0, 2.0], {0: 1.0, 1: 2.0})
