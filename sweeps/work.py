@@ -29,7 +29,7 @@ from sweeps.sources import commits, data_of
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
-from tune_spaces.papers.notes import personalization_notes, training_notes
+from tune_spaces.papers.notes import personalization_notes, training_notes, vector_notes
 
 
 @dataclass(frozen=True)
@@ -251,6 +251,7 @@ class Work:
             extent(self.scale, self.changes),
             f"{_spread(made)} {when(table, rows)}",
             *training_notes(rows),
+            *vector_notes(rows),
             *personalization_notes(table, rows),
             *self.paper.departures.get(self.scene, ()),
             *table.departures,

@@ -6,7 +6,7 @@ from fedtext.errors import UserError
 from tests.loops import nonempty
 from tune_spaces import papers
 from tune_spaces.papers import Scale
-from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes
+from tune_spaces.papers.notes import not_run, pairs, personalization_notes, training_notes, vector_notes
 
 KTEPS = papers.load("kteps")
 PRINTED = [(number, scene) for number in KTEPS.tables for scene in KTEPS.scenes if (number, scene) != ("8", "IYY")]
@@ -152,3 +152,24 @@ def test_how_rows_were_trained_is_said() -> None:
     assert other.startswith(
         "Training of FedSGD: SGD, lr 0.3, momentum 0.5, batches of 10, 1 local epoch, 10 rounds, all"
     )
+
+
+def test_where_word_vectors_are_from_is_said() -> None:
+    def said(paper: str, number: str, scene: str, rows: list[str], **changes: object) -> list[str]:
+        table = papers.tables(papers.load(paper), [number], scene, (), rows)[number]
+        return vector_notes(dict(papers.cases(papers.load(paper), table, scene, Scale(), 1, changes)))
+
+    (skip_gram,) = said("kteps", "2", "FDU", ["FedAvg", "KTEPS"])
+    assert skip_gram == "Word vectors: skip-gram, trained on the corpus's unlabeled texts; 200 numbers each."
+    glove = {"model.embedding.init": {"file": {"path": "folder/glove.6B.100d.txt"}}, "model.embedding.dim": 100}
+    assert said("kteps", "2", "FDU", ["FedAvg", "KTEPS"], **glove) == [
+        "Word vectors: glove.6B.100d.txt; 100 numbers each."
+    ]
+    assert said("fedatt", "II", "PTB", ["FedAvg C=0.1"]) == []
+    rows = ["BiLSTM same init", "BiLSTM different init", "BiLSTM same random init", "DistilBERT same init"]
+    several = "one of glove.6B.300d.txt, glove.42B.300d.txt, glove.840B.300d.txt for each client"
+    assert said("fedevocab", "fig6", "AG News", rows) == [
+        "Word vectors of BiLSTM same init: glove.6B.300d.txt; 300 numbers each.",
+        f"Word vectors of BiLSTM different init: {several}; 300 numbers each.",
+        "Word vectors of DistilBERT same init: distilbert-base-uncased; 768 numbers each.",
+    ]

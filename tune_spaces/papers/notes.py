@@ -1,8 +1,11 @@
-"""Notes on a reproduced table: how its rows were trained, which pairs are tested, which rows were not run."""
+"""Notes on a reproduced table: how its rows were trained, from which word vectors, which pairs are tested, which rows
+were not run."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 
 from fedtext.config.experiment import Experiment
+from fedtext.models.inits import CheckpointInit, FileInit, Source, Word2VecInit
 from fedtext.training.config import Steps
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Table, compared
@@ -32,6 +35,31 @@ def personalization_notes(table: Table, rows: Mapping[str, Sequence[Case]]) -> l
             how = f"{mean}, after every z = {z} of {personalize.steps} steps of fine-tuning (equation 16)"
             found.setdefault(how, []).append(name)
     return [f"Ap{'' if len(found) == 1 else ' of ' + ', '.join(names)}: {how}." for how, names in found.items()]
+
+
+def vector_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
+    """Return where word vectors are from, one sentence for each source; of random ones there is none."""
+    found: dict[str, list[str]] = {}
+    for name, (case, *_) in rows.items():
+        embedding = case.experiment.model.embedding
+        if sources := list(filter(None, map(_source, embedding.sources))):
+            which = sources[0] if len(sources) == 1 else f"one of {', '.join(sources)} for each client"
+            found.setdefault(f"{which}; {embedding.dim} numbers each", []).append(name)
+    alone = len(found) == 1 and len(rows) == len(next(iter(found.values())))
+    return [f"Word vectors{'' if alone else ' of ' + ', '.join(names)}: {how}." for how, names in found.items()]
+
+
+def _source(source: Source) -> str:
+    """Return what initial word vectors are; empty for random ones."""
+    match source:
+        case FileInit():
+            return Path(source.path).name
+        case CheckpointInit():
+            return source.source
+        case Word2VecInit():
+            texts = {"unlabeled": "unlabeled texts", "train": "train texts", "full": "texts of all splits"}
+            return f"{'skip-gram' if source.skip_gram else 'CBOW'}, trained on the corpus's {texts[source.corpus]}"
+    return ""
 
 
 def _training(experiment: Experiment) -> str:
