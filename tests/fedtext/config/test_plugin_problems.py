@@ -9,7 +9,7 @@ import pytest
 import fedtext
 from fedtext.__main__ import main
 from fedtext.accounting.entry import Bound, Entry, Sent
-from fedtext.config.loading import inherited_claims
+from fedtext.config.claims import inherited_claims
 from fedtext.errors import ClientError, UserError
 from fedtext.mechanisms import MECHANISMS
 from fedtext.mechanisms.gaussian import Gaussian
