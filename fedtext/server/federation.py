@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import ClientError, NetworkError, UserError
-from fedtext.evaluation import SPLITS
 from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
 from fedtext.messages import Reply, Update
@@ -20,15 +19,14 @@ from fedtext.methods import layouts
 from fedtext.models.ranks import Ranks
 from fedtext.records import RoundRecord
 from fedtext.server import repeats
-from fedtext.server.best_rounds import BestRounds
 from fedtext.server.buffer import UpdateBuffer
 from fedtext.server.collusion import chosen
 from fedtext.server.continuations import Continuations
 from fedtext.server.downlink import Downlink
-from fedtext.server.evaluations import audit_files, evaluate_fleet, warn_unmeasured
+from fedtext.server.evaluations import audit_files, warn_unmeasured
 from fedtext.server.fleet import FleetT
+from fedtext.server.round_evaluation import RoundEvaluation
 from fedtext.server.sampling import Returned, adversaries, cohort
-from fedtext.server.selection import best_round, reached
 from fedtext.server.server_step import ServerStep
 from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
@@ -72,19 +70,14 @@ class Federation(Generic[FleetT]):
         self.names = fleet.clients.names
         self.trainees = trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.adversaries = adversaries(experiment, len(trainees))
-        self.choosing = experiment.evaluation.select != "last"
-        self.selected: NDArray[np.float32] | None = None  # the best model so far
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history = snapshot.flat, list(snapshot.history)
-            if self.choosing:
-                self.selected = self.flat if snapshot.selected is None else snapshot.selected
             fleet.restore(snapshot.clients)
         kept = snapshot.moments if snapshot else None
         buffer = experiment.server.buffer
         self.buffer = UpdateBuffer(buffer, experiment, trainees, fleet, kept) if buffer else None
-        union = experiment.evaluation.union
-        self.best = BestRounds(len(fleet.clients), kept) if union and union.best_round else None
+        self.evaluation = RoundEvaluation(experiment, fleet, snapshot)
         self.step = ServerStep(experiment, shared, self.decoder.sent, fleet, len(trainees), kept)
         received = layouts.received(experiment.method, self.layout, experiment.model.fixes, experiment.uplink)
         self.downlink = Downlink(experiment, received, self._took_part, ranks)
@@ -102,7 +95,7 @@ class Federation(Generic[FleetT]):
     @property
     def final(self) -> NDArray[np.float32]:
         """The parameters of the last round, or of the best one so far if ``evaluation.select`` chooses."""
-        return self.flat if self.selected is None else self.selected
+        return self.evaluation.final(self.flat)
 
     def run(self) -> Iterator[RoundRecord]:
         """Run the remaining rounds and yield a record of each, after its checkpoint has been written.
@@ -146,10 +139,7 @@ class Federation(Generic[FleetT]):
             self.history.append(record)
             done = attempts[-1].completed
             attacked = self.fleet.clients.audited(done, last) if self.experiment.audits else []
-            if self.best:
-                metrics.update(self.best.observe(self.fleet, handle, round_, done))
-            if self.experiment.evaluates(round_):
-                self._evaluate(handle, record, attacked)
+            self.evaluation.after(self.history, self.flat, handle, done, attacked)
             if last:
                 entries, found, files = self.step.canaries.measured(self.ledger(rounds))
                 metrics.update(found)
@@ -169,12 +159,12 @@ class Federation(Generic[FleetT]):
             yield record
 
     def _save(self, checkpoints: Checkpoints) -> None:
-        selected = None if self.selected is self.flat else self.selected
         private, settled = self.fleet.private_states(checkpoints.wanted()), checkpoints.settled
-        moments = self.step.to_keep() | (self.best.to_keep() if self.best else {})
+        best = self.evaluation.best_rounds
+        moments = self.step.to_keep() | (best.to_keep() if best else {})
         if self.buffer:
             moments |= self.buffer.to_keep(len(self.history))
-        checkpoints.save(self.flat, private, self.history, moments, selected)
+        checkpoints.save(self.flat, private, self.history, moments, self.evaluation.earlier(self.flat))
         if self.failures:
             self.failures.forget(len(self.history))
         for place in range(settled, checkpoints.settled):
@@ -296,21 +286,3 @@ class Federation(Generic[FleetT]):
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
             self.failures.keep(round_, [each.failed for each in attempts])
-
-    def _evaluate(self, handle: Any, record: RoundRecord, attacked: Sequence[int]) -> None:
-        """Evaluate on all clients' texts; with ``evaluation.select`` test texts only once, by the selected model."""
-        config, last = self.experiment.evaluation, record.round == self.experiment.training.rounds
-        splits = ("validation",) if self.choosing else SPLITS
-        evaluate_fleet(self.experiment, self.fleet, handle, record, splits, last and not self.choosing, attacked)
-        record.metrics |= reached(self.history, config.thresholds)
-        if not self.choosing:
-            return
-        best = best_round(self.history, config.select)
-        if best == record.round:
-            self.selected = self.flat
-        if last:
-            if not best or self.selected is None:
-                raise UserError(f"evaluation.select: no round has a {config.select}: lower training.optimizer.lr")
-            theirs = handle if self.selected is self.flat else self.fleet.broadcast(self.selected)
-            evaluate_fleet(self.experiment, self.fleet, theirs, record, SPLITS, True, attacked)
-            record.metrics["selected_round"] = float(best)

@@ -90,6 +90,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "server/clock": ("clock", "stragglers"),
     "server/buffer": ("buffer", "clock"),
     "server/selection": ("selection",),
+    "server/round_evaluation": ("rounds", "selection", "best_rounds", "federation", "longer_runs"),
     "models/fixed": ("fixed",),
     "server/sampling": ("sampling", "noise", "plans"),
     "server/downlink": ("downlink", "federation", "longer_runs", "wire", "lg_fedavg", "state", "state_in_runs"),

@@ -61,7 +61,7 @@ def test_only_clients_that_are_evaluated_count() -> None:
     some = made.model_copy(update={"evaluation": made.evaluation.model_copy(update={"clients": 2})})
     federation = tiny.federation(some, CORPUS)
     *_, last = federation.run()
-    known = ~np.isnan(federation.best.best["Local"])
+    known = ~np.isnan(federation.evaluation.best_rounds.best["Local"])
     assert np.flatnonzero(known).tolist() == federation.fleet.clients.evaluated()
     assert known.sum() == 2
     assert last.metrics["Local_best_round"] >= last.metrics["Local"]
@@ -82,7 +82,7 @@ def test_a_client_whose_evaluation_fails_is_left_out_or_ends_the_run(
         next(made.run())
     assert "client1" in caplog.text
     assert "it is broken" in caplog.text
-    assert np.flatnonzero(np.isnan(made.best.best["Global"])).tolist() == [1]
+    assert np.flatnonzero(np.isnan(made.evaluation.best_rounds.best["Global"])).tolist() == [1]
 
     strict = tiny.federation(experiment(participation=everybody), CORPUS)
     monkeypatch.setattr("fedtext.client.worker.own_model", lambda *_: 1 / 0)

@@ -185,7 +185,7 @@ def test_a_model_that_was_kept_is_not_selected_by_no_figure(monkeypatch: pytest.
     checkpoints = Checkpoints(tmp_path, "same")
     next(scripted(experiment, monkeypatch, checkpoints, readings=without).run())
     resumed = scripted(experiment, monkeypatch, checkpoints, readings=without)
-    assert resumed.selected is not None
+    assert resumed.evaluation.selected is not None
     with pytest.raises(UserError, match="no round has a Ag_val"):
         list(resumed.run())
 
