@@ -97,13 +97,13 @@ FAULTS = (
     Fault("merge forgets holders", "server/weighted_sum", "self.holders_V += other.holders_V", "pass"),
     Fault(
         "another client's optimizer state",
-        "client/worker",
+        "client/trainer",
         "self.kept(client, OPTIMIZER)",
         "self.remembered(sorted(members)[place])",
     ),
     Fault(
         "the same dropout masks every round",
-        "client/worker",
+        "client/trainer",
         '"training", round_, min(members)',
         '"training", 0, min(members)',
     ),

@@ -187,6 +187,17 @@ MODULES: dict[str, tuple[str, ...]] = {
         "state",
         "state_in_runs",
     ),
+    "client/trainer": (
+        "host",
+        "evaluate",
+        "local_updates",
+        "worker",
+        "stacks",
+        "packing",
+        "audits",
+        "state",
+        "state_in_runs",
+    ),
 }
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from fedtext.__main__ import main
 from fedtext.audits.word_relations import FILE, kept, neighbours
-from fedtext.client.worker import Reply
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
+from fedtext.messages import Reply
 from fedtext.methods import METHODS
 from fedtext.server.federation import Federation
 from fedtext.server.sampling import sampled

@@ -161,7 +161,7 @@ def test_a_client_has_its_share_of_its_stacks_time_and_its_own(clients: int, mon
     _, flat, host = kteps(clients=clients, stack=clients)
     worker, looks = host(), itertools.count()
     monkeypatch.setattr(
-        "fedtext.client.worker.time", SimpleNamespace(perf_counter=lambda: 6.0 * next(looks), thread_time=lambda: 0.5)
+        "fedtext.client.trainer.time", SimpleNamespace(perf_counter=lambda: 6.0 * next(looks), thread_time=lambda: 0.5)
     )
     for reply in nonempty(worker.train(flat, 1, range(clients))):
         assert reply.metrics["seconds"] == 6 / clients + 6

@@ -26,13 +26,13 @@ EQUIVALENTS = (
         "as many texts as there are, in their order, are all of them",
     ),
     (
-        "client/worker",
+        "client/trainer",
         "members = sorted(members, key=lambda client: (-len(self.clients[client].train), client))  # see Stack",
         "members = sorted(members, key=lambda client: ((len(self.clients[client].train)), client))  # see Stack",
         "in which order clients sit decides which of them step side by side: speed, and the last bits",
     ),
     (
-        "client/worker",
+        "client/trainer",
         "if wrong := outcome.problem(stack.flat_CP[place], tables[place]):",
         "if wrong := outcome.problem(tables[place], stack.flat_CP[place]):",
         "each is asked whether it is finite",
