@@ -66,7 +66,15 @@ PAGES = {
         "Writing audits",
         "The classes to subclass, and what an audit sees of a local update. "
         "`fedtext.messages.Update` is described in [aggregations](aggregations.md).",
-        ["fedtext.audits.base"],
+        [
+            "fedtext.audits.base.Words",
+            "fedtext.audits.base.Setting",
+            "fedtext.audits.base.Population",
+            "fedtext.audits.base.Known",
+            "fedtext.audits.base.LocalUpdate",
+            "fedtext.audits.base.Observation",
+            "fedtext.audits.base.Audit",
+        ],
     ),
     "adversaries": (
         "Writing attacks",

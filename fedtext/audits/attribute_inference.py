@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
 from fedtext.audits.gradients import texts_behind
+from fedtext.audits.known import State, Words
 from fedtext.audits.shadows import LocalSimulation, Sketch
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation import Evaluated

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from fedtext.audits.base import Known, Population, State, digest
 from fedtext.audits.confidences import Confidences, attacked, attacked_tests, confidences
+from fedtext.audits.known import Known, Population, State, digest
 from fedtext.corpora.types import ClientData
 from fedtext.schema import Strict, entry
 from fedtext.seeding import generator

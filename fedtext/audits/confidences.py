@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Known, State
+from fedtext.audits.known import Known, State
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation.classes import BATCH
 from fedtext.methods.base import Model

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.audits.base import Words
 from fedtext.audits.first_layer import FirstLayer
+from fedtext.audits.known import Words
 from fedtext.models.packing import Ints
 from fedtext.text.tokens import PAD
 

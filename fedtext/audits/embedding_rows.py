@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
+from fedtext.audits.known import State, Words
 from fedtext.audits.recovery import f1
 from fedtext.layout import TABLE
 from fedtext.models.places import places_of

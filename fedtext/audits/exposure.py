@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words, digest
+from fedtext.audits.base import Audit, LocalUpdate, Observation
+from fedtext.audits.known import Known, State, Words, digest
 from fedtext.corpora.language import LanguageCorpus
 from fedtext.corpora.secrets import DIGITS, Secret
 from fedtext.methods.base import Model

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
 from fedtext.audits.attack import Attacker, attack
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
 from fedtext.audits.decoding import decoded, eligible
 from fedtext.audits.gradients import texts_behind
+from fedtext.audits.known import State, Words
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.layout import TABLE
 from fedtext.models.packing import Ints
@@ -25,7 +26,7 @@ from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 
 if TYPE_CHECKING:
-    from fedtext.audits.base import Setting
+    from fedtext.audits.known import Setting
 
 FILE = "gradient_inversion.md"
 ATTACKERS = ("true", "public", "unrelated")

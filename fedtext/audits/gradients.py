@@ -19,7 +19,8 @@ from fedtext.training.batches import part
 from fedtext.training.config import SGD
 
 if TYPE_CHECKING:
-    from fedtext.audits.base import LocalUpdate, Setting
+    from fedtext.audits.base import LocalUpdate
+    from fedtext.audits.known import Setting
     from fedtext.methods.base import Phase
 
 

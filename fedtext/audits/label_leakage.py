@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
 from fedtext.audits.gradients import count_behind, mean_gradient, rescaled, texts_behind
+from fedtext.audits.known import State, Words
 from fedtext.methods.base import Model
 from fedtext.models.batch import Batch
 from fedtext.seeding import generator

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, Known, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
 from fedtext.audits.calibrated import AttackField, Calibrated, Loss, References
 from fedtext.audits.confidences import attacked, confidences
 from fedtext.audits.gradients import texts_behind
+from fedtext.audits.known import Known, State, Words
 from fedtext.corpora.types import ClientData
 from fedtext.evaluation import Evaluated
 from fedtext.evaluation.membership import Attacked, measures

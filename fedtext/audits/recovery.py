@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Words
+from fedtext.audits.known import Words
 from fedtext.models.packing import Ints
 
 FIGURES = ("precision", "recall", "f1", "exact", "ptlr", "ptlr_exact")

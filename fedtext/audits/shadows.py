@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.audits.base import Known, State
 from fedtext.audits.gradients import last_phase
+from fedtext.audits.known import Known, State
 from fedtext.corpora.types import ClientData
 from fedtext.layout import TABLE, Layout, is_table
 from fedtext.mechanisms.base import Tensors, steps

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
 from fedtext.audits.decoding import eligible
 from fedtext.audits.first_attention import FirstLayers, Names, named
 from fedtext.audits.gradient_inversion import shown, unrelated
 from fedtext.audits.gradients import local_steps, texts_behind
+from fedtext.audits.known import State, Words
 from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.audits.span_search import SpanSearch
 from fedtext.audits.spans import Span, deviation, span

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedtext.audits.base import Audit, LocalUpdate, Observation, State, Words
+from fedtext.audits.base import Audit, LocalUpdate, Observation
+from fedtext.audits.known import State, Words
 from fedtext.layout import TABLE
 from fedtext.runtime.markdown import plain
 from fedtext.runtime.threads import one_blas_thread

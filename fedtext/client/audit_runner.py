@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Known, LocalUpdate, Observation, Population, Words
+from fedtext.audits.base import LocalUpdate, Observation
+from fedtext.audits.known import Known, Population, Words
 from fedtext.client.texts import texts_of
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.types import ClientData, Corpus

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Population, State
+from fedtext.audits.known import Population, State
 from fedtext.client.host import Host
 from fedtext.client.texts import only_tests
 from fedtext.config.experiment import Experiment

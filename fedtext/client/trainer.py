@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.audits.base import Population
+from fedtext.audits.known import Population
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.host import OPTIMIZER, Host
 from fedtext.client.texts import repeated_tests

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedtext.audits.base import Words
 from fedtext.audits.decoding import decoded
 from fedtext.audits.first_layer import everywhere
 from fedtext.audits.gradient_inversion import FILE
+from fedtext.audits.known import Words
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.models.initial_table import source_of

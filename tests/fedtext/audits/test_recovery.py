@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from fedtext.audits.base import Words
+from fedtext.audits.known import Words
 from fedtext.audits.recovery import Pairing, paired
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 import fedtext
 from fedtext.audits import membership
-from fedtext.audits.base import Known
 from fedtext.audits.confidences import Confidences, confidences
 from fedtext.audits.exposure import searched
+from fedtext.audits.known import Known
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
