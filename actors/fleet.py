@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from ray.exceptions import GetTimeoutError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 
 from actors import crew, moves, patience
+from actors.caller import Caller
 from actors.calls import grouped
 from actors.client import Host
 from actors.placement import Dealt, Plan, assign, homes, unused_gpus
@@ -28,7 +28,7 @@ from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
 
 
-class RayFleet:
+class RayFleet(Caller):
     """Clients packed into ``plan.actors`` actors, one in each client bundle of ``group``. See ``Fleet``.
 
     ``trial`` names the trial in the actors' metrics (actors/metrics.py), and ``measured`` has what earlier attempts of
@@ -46,16 +46,15 @@ class RayFleet:
         trial: str = "",
         measured: patience.Measured | None = None,
     ) -> None:
-        self.measured = measured or patience.Measured()
+        resources = experiment.resources
+        hang = math.inf if experiment.audits else resources.hang_timeout_s  # audits attack for minutes, or do nothing
+        super().__init__(measured or patience.Measured(), hang, resources.round_timeout_s)
         self.clients = shipment.table
         self.noise = noise
         self.withheld = withheld(experiment, shipment.header)
         self.baselines = shipment.baselines
         self.data, self.folds = shipment.clients, experiment.sums
-        self.timeout, self.hang = experiment.resources.round_timeout_s, experiment.resources.hang_timeout_s
         self.audits, self.rounds = bool(experiment.audits), experiment.training.rounds
-        if self.audits:  # in some rounds they attack for minutes, in others they do nothing
-            self.hang = math.inf
         self.settled = False  # whether the clients of the next round are where they stay
         self.stack, _ = stack_size(experiment, len(self.clients))
         self.seconds: dict[int, float] = {}  # of each client's last local update
@@ -293,27 +292,3 @@ class RayFleet:
         """Leave the actors that are sound to the next attempt of this trial, after one was lost."""
         self.newcomers.end()
         crew.salvage(self.hired, *self.place)
-
-    def _get(self, calls: list[Any], timeout: float, what: str, kind: str = "") -> list[Any]:
-        """Return the results of calls. Those of a kind are given up long after the time that the last ones took."""
-        expected, began = self.measured.calls.get(kind), time.monotonic()
-        try:
-            found = ray.get(calls, timeout=patience.allowed(expected, self.hang, timeout))
-        except RayTaskError as error:
-            raise error.cause from None  # what the client's code raised, in its own words
-        except GetTimeoutError as error:
-            raise self._late(kind, timeout, what) from error
-        if kind and calls:
-            self.measured.took(kind, time.monotonic() - began)
-        return found
-
-    def _late(self, kind: str, timeout: float, what: str) -> Exception:
-        expected = self.measured.calls.get(kind)
-        limit = patience.allowed(expected, self.hang, timeout)
-        if limit < timeout:
-            self.measured.took(kind, limit)  # processes that have just started take longer: the next attempt waits
-            late = f"{limit:.1f} s, {expected:.1f} s being expected"
-            return patience.HungActorsError(f"it took longer than {late}, to {what}")
-        if timeout == self.timeout:
-            return TimeoutError(f"it took over resources.round_timeout_s = {timeout:g} s to {what}")
-        return TimeoutError(f"it took longer than {timeout:g} s to {what}; `ray status` shows what is free")

@@ -61,7 +61,8 @@ def test_what_was_given_up_is_waited_for_longer_by_the_next_attempt(monkeypatch:
         asked.append(timeout)
         return [], calls
 
-    monkeypatch.setattr("actors.fleet.ray", SimpleNamespace(get=never, wait=nothing))
+    monkeypatch.setattr("actors.caller.ray", SimpleNamespace(get=never))
+    monkeypatch.setattr("actors.fleet.ray", SimpleNamespace(wait=nothing))
     fleet = quick()
     for limit, error in nonempty(((70.0, HungActorsError), (600.0, TimeoutError))):
         with pytest.raises(error):
@@ -91,7 +92,8 @@ def test_clients_with_different_parameters_train_at_the_same_time(monkeypatch: p
 
     fleet.actors = [SimpleNamespace(train=SimpleNamespace(remote=remote))] * 2
     fleet.home = {0: 0, 1: 1}
-    monkeypatch.setattr("actors.fleet.ray", SimpleNamespace(get=get, wait=wait))
+    monkeypatch.setattr("actors.caller.ray", SimpleNamespace(get=get))
+    monkeypatch.setattr("actors.fleet.ray", SimpleNamespace(wait=wait))
     replies = list(fleet.train_each([("older", [1]), ("newer", [0])], 3))
     assert [reply.client for reply in replies] == [0, 1]
     assert list(made.values()) == [("older", [[1]]), ("newer", [[0]])]
