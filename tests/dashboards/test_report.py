@@ -1,22 +1,17 @@
 """The tables of reports, from sweeps that were trained."""
 
 import csv
-import io
 import re
 import statistics
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy import stats
 
-from dashboards.paired import holm
-from dashboards.report.collect import Row, Sample, costs, told
-from dashboards.report.compare import best_rows, findings, paired
+from dashboards.report.collect import costs, told
+from dashboards.report.compare import findings, paired
 from dashboards.report.contents import curve, differences, effects, points, results
 from dashboards.report.measures import measure
-from dashboards.report.tables import Field, Table, as_csv, as_latex, as_markdown
 from fedtext.errors import UserError
 from sweeps.folder import RunFolder
 from sweeps.places import PLAN
@@ -80,79 +75,12 @@ def test_costs_are_sums_over_rounds(at: Path) -> None:
     assert float(line["rounds"]) == 3
 
 
-def row(label: str, *values: float, seeds: int = 2) -> Row:
-    made = [Sample(label, seed, "finished", (), {"Ag": value, "loss": value}) for seed, value in enumerate(values)]
-    missing = [Sample(label, seed, "failed") for seed in range(len(values), seeds)]
-    return Row(label, label, label, False, {}, {}, (*made, *missing))
-
-
-def test_differences_are_paired_by_seed_and_corrected_for_their_number() -> None:
-    first, *others = rows = [row("a", 0.5, 0.6, 0.4), row("b", 0.55, 0.7, 0.47), row("c", 0.1, 0.9, 0.3)]
-    found = paired(rows, first, measure("Ag"))
-    assert [one.row.id for one in found] == ["b", "c"]
-    assert [one.difference.mean for one in found] == pytest.approx([100 * 0.22 / 3, 100 * -0.2 / 3])
-    assert [one.seeds for one in found] == [3, 3]
-    raw = [
-        float(stats.ttest_rel(*(list(each.by_seed("Ag").values()) for each in (one, first))).pvalue) for one in others
-    ]
-    assert [one.difference.p for one in found] == pytest.approx(holm(raw))
-    assert found[0].difference.p == pytest.approx(2 * raw[0])
-
-
-def test_differences_from_a_chosen_row_are_corrected_for_all_pairs_it_could_have_been_in() -> None:
-    rng = np.random.default_rng(0)
-    cases = [row(name, *values) for name, values in zip("abcd", rng.normal(0.8, 0.01, (4, 5)), strict=True)]
-    baseline = replace(row("base", *rng.normal(0.8, 0.01, 5)), baseline=True)
-    first, of = best_rows(cases, measure("Ag"))[0], measure("Ag")
-    raw = [one.difference.p for one in (paired([first, other], first, of)[0] for other in cases if other is not first)]
-    found = [one.difference.p for one in paired(cases, first, of, chosen=True)]
-    assert found == pytest.approx(holm(raw, 6)), "pairs of four cases"
-    assert min(found) == pytest.approx(min(1, 6 * min(raw)))
-    beside = paired([*cases, baseline], first, of, chosen=True)
-    assert [one.difference.p for one in beside] == pytest.approx(holm([*raw, _p(baseline, first)], 10)), "four more"
-    alone = paired([cases[0], baseline], cases[0], of, chosen=True)
-    assert alone[0].difference.p == pytest.approx(_p(baseline, cases[0])), "of one case nothing was chosen"
-
-
-def _p(one: Row, other: Row) -> float:
-    return float(stats.ttest_rel(*(list(each.by_seed("Ag").values()) for each in (one, other))).pvalue)
-
-
-def test_rows_that_are_equal_in_truth_seldom_differ_significantly_from_the_winner() -> None:
-    """In 400 reports on ten equal cases with five seeds: 5 % at most, and the deviation is 1.1 %."""
-    rng, of, wrong = np.random.default_rng(1), measure("Ag"), 0
-    for values in nonempty(rng.normal(0.8, 0.01, (400, 10, 5))):
-        rows = [row(str(number), *each, seeds=5) for number, each in enumerate(values)]
-        winner = rows[int(values.mean(1).argmax())]
-        wrong += any(one.difference.p < 0.05 for one in paired(rows, winner, of, chosen=True))
-    assert wrong <= 0.05 * 400
-
-
-def test_holm_is_as_in_its_paper() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([0.01, 0.04], tests=5) == pytest.approx([0.05, 0.16]), "two of five tests"
-    assert holm([]) == []
-
-
 def test_differences_take_the_seeds_that_both_rows_have(at: Path) -> None:
     sweep = read(at / "broken")
     one = next(one for one in paired(sweep.rows, sweep.winner, measure("Ag")) if one.row.method == "fedavg")
     assert one.seeds == 1
     assert one.difference.p is None
     assert one.difference.mean == pytest.approx(100 * (one.row.by_seed("Ag")[0] - sweep.winner.by_seed("Ag")[0]))
-
-
-def test_the_best_is_of_rows_without_missing_seeds_and_of_metrics_that_can_be_compared() -> None:
-    rows = [row("a", 0.5, 0.6), row("b", 0.9), row("c", 0.5, 0.6), row("d", 0.1, 0.2)]
-    assert [one.id for one in best_rows(rows, measure("Ag"))] == ["a", "c"]
-    assert best_rows(rows, measure("loss")) == []
-    close = [row("a", 0.1, 0.2), row("b", 0.15, 0.15), row("c", 0.15, 0.14999)]
-    assert close[0].spread("Ag") != close[1].spread("Ag")
-    assert [one.id for one in best_rows(close, measure("Ag"))] == ["a", "b"]
-    assert best_rows(rows[:1], measure("Ag")) == []
-    less = replace(measure("Ag"), unit=replace(measure("Ag").unit, less=True))
-    assert [one.id for one in best_rows(rows, less)] == ["d"]
 
 
 def test_findings_name_the_best_case_the_next_one_and_the_baselines(at: Path) -> None:
@@ -253,69 +181,10 @@ def test_costs_that_some_round_does_not_report_are_left_out(at: Path) -> None:
     assert dict(costs([])) == {}
 
 
-def test_a_difference_of_nothing_has_no_sign() -> None:
-    assert [measure("Ag").signed(value) for value in (0.04, -0.04, 0.0, 12.5, -0.1)] == [
-        *("0.0", "0.0", "0.0", "+12.5", "−0.1")
-    ]
-
-
 def test_values_of_keys_are_told_in_few_words() -> None:
     assert told([{"clip": {"norm": 0.5}}, {"gaussian": {"sigma": 0.01}}]) == "clip(norm=0.5) + gaussian(sigma=0.01)"
     assert told({"name": "fedprox", "mu": 0.1}) == "fedprox(mu=0.1)"
     assert [told(value) for value in ([], 0.30000000000000004, "a\nb", True)] == ["none", "0.3", "a b", "True"]
-
-
-HOSTILE = Table(
-    "odd",
-    "50% of $x_1 & <script>",
-    ["a|b", "=1+1", "n"],
-    [[Field("\\x{y}~^#"), Field("=cmd()"), Field("1.0 ± 0.2", {"": 1.04, "sd": 0.21}, strong=True)]],
-)
-
-
-def test_latex_is_escaped_and_has_booktabs() -> None:
-    text = as_latex(HOSTILE)
-    assert r"\caption{50\% of \$x\_1 \& \textless{}script\textgreater{}}" in text
-    assert r"a\textbar{}b & =1+1 & n \\" in text
-    assert r"\textbackslash{}x\{y\}\textasciitilde{}\textasciicircum{}\# & =cmd() & \textbf{1.0 $\pm$ 0.2} \\" in text
-    assert r"\begin{tabular}{llr}" in text
-    assert [text.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
-    assert "{" not in re.sub(r"\\[{}]", "", text).replace("{", "(", text.count("}"))  # as many open as close
-
-
-def test_a_cell_is_no_argument_of_the_line_before_it() -> None:
-    """As ``[deleted]``, a frequent author: LaTeX would take it for the height of the line's end."""
-    odd = [
-        [Field("[deleted]"), Field("[b]")],
-        [Field("*star"), Field("a\nb")],
-        [Field("[best]", strong=True), Field("")],
-    ]
-    text = as_latex(Table("odd", "Odd", ["[x]", "y"], odd))
-    assert "\\toprule\n    {}[x] & y \\\\\n    \\midrule\n    {}[deleted] & [b] \\\\\n    {}*star & a b \\\\\n" in text
-    assert "    \\textbf{[best]} &  \\\\\n" in text
-
-
-@pytest.mark.parametrize(
-    "text", ["=1+1", "-2+3+cmd|' /C calc'!A0", "-1+2", "@SUM(A1)", "+1", "-inf", "\r=1+1", "\t=1", "-1 2"]
-)
-def test_no_text_of_a_csv_is_a_formula(text: str) -> None:
-    ((_,), (cell,)) = csv.reader(io.StringIO(as_csv(Table("odd", "Odd", ["n"], [[Field(text)]]))))
-    assert cell == f"'{text.strip()}"
-
-
-@pytest.mark.parametrize("text", ["-", "-1", "-12.5", "-1e-05", "a-b", "1+1", ""])
-def test_other_texts_of_a_csv_stay(text: str) -> None:
-    ((_, _), (cell, _)) = csv.reader(io.StringIO(as_csv(Table("odd", "Odd", ["n", "m"], [[Field(text), Field("b")]]))))
-    assert cell == text
-
-
-def test_csv_has_numbers_and_no_formulas_and_markdown_no_html() -> None:
-    assert as_csv(HOSTILE) == "a|b,'=1+1,n,n sd\n\\x{y}~^#,'=cmd(),1.04,0.21\n"
-    text = as_markdown(HOSTILE)
-    assert "<" not in text
-    assert r"| a\|b | =1+1 | n |" in text
-    assert "| --- | --- | ---: |" in text
-    assert "**1.0 ± 0.2**" in text
 
 
 def test_tables_mark_the_best_and_say_how_they_are_sorted(at: Path) -> None:

@@ -1,9 +1,5 @@
-"""The command ``fedtext``: its list of commands, their help, and copies of experiments."""
+"""The command ``fedtext``: its list of commands, and their help."""
 
-import contextlib
-import errno
-import io
-import os
 import re
 import subprocess
 import sys
@@ -14,23 +10,11 @@ import pytest
 from docs.generate import messages
 from fedtext import commands
 from fedtext.__main__ import main as as_module
-from fedtext.commands import COMMANDS, copy, local, parser, predict
-from fedtext.errors import UserError, spelled
+from fedtext.commands import COMMANDS, local, parser, predict
+from fedtext.errors import spelled
 from tests import ROOT
+from tests.fedtext.commands.called import said
 from tests.loops import nonempty
-
-FEDTEXT = "import sys; from fedtext.commands import main; sys.exit(main())"
-
-
-def said(*words: str, main: object = commands.main) -> tuple[int, str, str]:
-    """Return the exit status, standard output and standard error of a command."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            status = main(list(words))  # type: ignore[operator]
-        except SystemExit as ended:
-            status = ended.code
-    return status, out.getvalue(), err.getvalue()
 
 
 def test_fedtext_alone_lists_every_command_and_its_summary(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,93 +138,6 @@ def test_messages_spell_commands_as_they_were_called() -> None:
     assert not [text for text in nonempty(found) if re.search(rf"(platform\.|fedtext )({names})\b", text)]
 
 
-def test_a_copy_has_every_byte_and_overwrites_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    source = (ROOT / "tune_spaces" / "kteps.yaml").read_bytes()
-    assert said("cp", "kteps.yaml", "my.yaml")[0] == 0
-    assert Path("my.yaml").read_bytes() == source
-    Path("my.yaml").write_text("mine\n")
-    assert said("cp", "demo.yaml", "my.yaml") == (
-        2,
-        "",
-        "error: my.yaml exists: choose another name, or overwrite it with --force\n",
-    )
-    assert Path("my.yaml").read_text() == "mine\n"
-    assert said("cp", "kteps", "my.yaml", "--force")[0] == 0
-    assert Path("my.yaml").read_bytes() == source
-    Path("studies").mkdir()
-    assert "studies/kteps.yaml is a copy" in said("cp", "kteps.yaml", "studies")[1]
-    with pytest.raises(UserError, match="there is no folder none: make it first"):
-        copy.main(["kteps.yaml", "none/"])
-    assert not Path("none").exists(), "a name with a slash at its end is that of a folder"
-    for target, sentence in (("my.yaml", "is that experiment itself"), ("none/my.yaml", "there is no folder none")):
-        with pytest.raises(UserError, match=sentence):
-            copy.main(["my.yaml", target, "--force"])
-
-
-def test_a_copy_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert said("cp", "demo.yaml", "") == (2, "", "error: cp: '' is no file: name one\n")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_copy_to_a_link_that_leads_to_itself_or_to_a_long_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop").symlink_to("loop")
-    status, _, error = said("cp", "demo.yaml", "loop", "--force")
-    assert (status, error[:34]) == (2, "error: cp: loop cannot be written ")
-    long = "x" * 300
-    assert said("cp", "demo.yaml", long) == (2, "", f"error: cp: {long} is too long for a path: write a shorter one\n")
-
-
-def test_a_copy_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("mine.yaml").write_text("precious\n")
-    Path("mine.yaml").chmod(0o600)
-    Path("link.yaml").symlink_to("mine.yaml")
-
-    def full(*asked: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        names = "mine.yaml", "link.yaml", "new.yaml"
-        for words in nonempty([["new.yaml"], *([name, "--force"] for name in names)]):
-            status, _, err = said("cp", "demo.yaml", *words)
-            assert (status, err.count("\n")) == (2, 1)
-            assert f"cp: {words[0]} cannot be written (No space left on device): free space on that disk" in err
-    assert sorted(os.listdir()) == ["link.yaml", "mine.yaml"]
-    assert Path("mine.yaml").read_text() == "precious\n"
-    assert said("cp", "demo.yaml", "link.yaml", "--force")[0] == 0
-    assert Path("link.yaml").is_symlink()
-    assert Path("mine.yaml").read_bytes() == (ROOT / "tune_spaces" / "demo.yaml").read_bytes()
-    assert Path("mine.yaml").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_copy_goes_through_what_is_no_file(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        assert copy.main(["demo.yaml", str(pipe), "--force"]) == 0
-        assert os.read(reader, 1 << 16) == (ROOT / "tune_spaces" / "demo.yaml").read_bytes()
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
-
-
-def test_a_copy_says_which_plug_ins_it_needs_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "from").mkdir()
-    (tmp_path / "from" / "mine.py").write_text("")
-    (tmp_path / "from" / "a.yaml").write_text("plugins: [mine.py, package.module]\n")
-    out = said("cp", "from/a.yaml", "b.yaml")[1]
-    assert "its plug-in mine.py is looked up beside b.yaml: copy from/mine.py there too" in out
-    assert "package.module" not in out
-
-
 def test_a_run_without_ray_is_the_same_by_three_names(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["demo.yaml", "training.rounds=1", "corpus.clients=2", "corpus.train=20", "corpus.test=5"]
     words += ["space={}", "baselines=[]"]  # that these are left aside is said with the name of the command
@@ -274,98 +171,3 @@ def test_a_model_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert predict.parser().prog == "fedtext predict"
     assert said("predict", str(tmp_path), "--client", "dvd", "text") == (status, out, err), "options in between"
     assert said("predict")[2].startswith("error: the following arguments are required: MODEL; ")
-
-
-def test_an_input_that_is_no_utf_8_reaches_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It refuses the text, and says which; without an input there is none."""
-    read: list[str] = []
-    for stream, lines in nonempty(((io.TextIOWrapper(io.BytesIO(b"a\ncaf\xe9\n"), "utf-8"), 2), (None, 0))):
-        with monkeypatch.context() as replaced:
-            replaced.setattr(sys, "stdin", stream)
-            assert commands.guarded(lambda _: read.extend(sys.stdin) or 0)() == 0
-            sys.stdin.close()
-        assert len(read) == lines
-        read.clear()
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("words", ["--version", "--help", "predict --help"])
-def test_an_output_on_a_full_disk_is_one_sentence(words: str, unbuffered: str) -> None:
-    """Also if all of it fits into the buffer, and without one, where the exception is that of any file."""
-    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
-    with open("/dev/full", "w") as full:
-        argv = [sys.executable, "-c", FEDTEXT, *words.split()]
-        done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, env=env, text=True)
-    assert done.stderr == "error: the standard output cannot be written: No space left on device\n"
-    assert done.returncode == 2
-
-
-def test_a_full_disk_is_told_from_a_file_on_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def writes_file(_: object) -> int:
-        print("said")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.safetensors")
-
-    assert commands.guarded(writes_file)() == 2
-    out, err = capsys.readouterr()
-    assert (out, err) == ("said\n", "error: model.safetensors cannot be written: No space left on device\n")
-
-
-@pytest.mark.parametrize("words", ["nope", "predict nope text"])
-def test_the_exit_status_is_the_same_if_no_error_can_be_written(words: str) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-c", FEDTEXT, *words.split()], stderr=full, cwd=ROOT)
-    assert done.returncode == 2
-
-
-def test_a_command_needs_no_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has no streams in a process that was started with closed ones."""
-
-    def writes(_: object) -> int:
-        print("said", file=sys.stdout)
-        print("said", file=sys.stderr)
-        return 2 if sys.stdout.isatty() or sys.stderr.isatty() else 0
-
-    for names in nonempty((["stdout"], ["stderr"], ["stdout", "stderr"])):
-        with monkeypatch.context() as closed:
-            for name in names:
-                closed.setattr(sys, name, None)
-            assert commands.guarded(writes)() == 0
-            for name in names:
-                getattr(sys, name).close()
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("errors", ["strict", "surrogateescape", "backslashreplace"])
-def test_a_character_that_the_output_cannot_encode_ends_nothing(
-    encoding: str, errors: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the environment says how such characters are written, they are written so."""
-    written, said = io.BytesIO(), "85.3 \u2026 of \ud800"
-    stream = io.TextIOWrapper(written, encoding, errors)
-    with monkeypatch.context() as replaced:
-        replaced.setattr(sys, "stdout", stream)
-        assert commands.guarded(lambda _: print(said, end="") or 0)() == 0
-    expected = "replace" if errors != "backslashreplace" else errors
-    assert written.getvalue() == said.encode(encoding, expected)
-
-
-@pytest.mark.parametrize(
-    "words",
-    ["--help", "--version", "--keys", "--completion bash", "ls", "run --help", "predict --help", "corpora demo.yaml"],
-)
-def test_a_command_ends_quietly_if_nobody_reads_its_output(words: str, tmp_path: Path) -> None:
-    """Also if all of it fits into the buffer, which is written when the process ends.
-
-    The status is that of a process that wrote to a closed pipe, but for help that argparse prints, which ignores it.
-    """
-    unread, pipe = os.pipe()
-    os.close(unread)
-    env = os.environ | {"FEDTEXT_HOME": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", FEDTEXT, *words.split()], stdout=pipe, stderr=subprocess.PIPE, cwd=ROOT, env=env
-    )
-    os.close(pipe)
-    assert done.stderr == b""
-    assert done.returncode in ({0, 141} if words.endswith(" --help") else {141})
