@@ -1,23 +1,16 @@
 """The same numbers from every fleet, however clients are packed."""
 
-import os
-import signal
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import ray
 from ray.exceptions import RayActorError
 
-from actors import crew
-from actors.cluster import connect, nodes
+from actors.cluster import nodes
 from actors.fleet import RayFleet
-from actors.patience import Measured
 from actors.placement import Plan, plan
 from actors.shipment import ship
 from fedtext.client.local_fleet import LocalFleet
@@ -27,62 +20,21 @@ from fedtext.config.sections import Privacy, Resources
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.runtime.devices import no_cuda
-from fedtext.server.federation import Federation
-from fedtext.server.sampling import sampled
 from fedtext.server.start import start
 from fedtext.state.noise_key import NoiseKey
 from tests import tiny
-from tests.actors.joining import Joining
+from tests.actors.fleets import CORPUS, FEW, THREE, in_actors, local
 from tests.checkpoints import SCRATCH
 from tests.fedtext.aggregations.test_aggregations import CONFIGURED
 from tests.loops import nonempty
 from tests.outcomes import final, seen
 
-CORPUS = tiny.corpus(clients=16)
-FEW = tiny.corpus(clients=4)
-THREE = tiny.TRAINING | {"rounds": 3}
 SELECTING = {"personalize": None, "select": "perplexity_val"}
-
-
-def local(experiment: Experiment, corpus: Corpus = CORPUS, folder: Path | None = None) -> Federation[LocalFleet]:
-    return tiny.federation(experiment, corpus, folder=folder)
-
-
-TWO = Plan(2, 1, 0, 1)
-
-
-def in_actors(
-    experiment: Experiment, corpus: Corpus = CORPUS, plan: Plan = TWO, folder: Path | None = None
-) -> Federation[RayFleet]:
-    return start(experiment, corpus, partial(RayFleet, experiment, ship(experiment, corpus), plan=plan), folder)
 
 
 def with_key(fleet: Any, key: NoiseKey) -> Any:
     """The same fleet, whatever key the run would draw for it."""
     return lambda *words, **given: fleet(*words, **given | {"noise": key})
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[None]:
-    """A Ray for the tests of this file. They leave their actors to the next one."""
-    connect(None, num_cpus=4, num_gpus=1)
-    yield
-    crew.end(crew.hire(Plan(2, 1, 0, 1), None))
-    ray.shutdown()
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_audits_take_what_they_take() -> None:
-    """Those of one round may be an attack of minutes, and those of the next one nothing: no actor is given up."""
-    audits, hasty = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}], Resources(hang_timeout_s=1e-9)
-    experiment = tiny.experiment("fedavg", audits=audits, training=THREE).model_copy(update={"resources": hasty})
-    federation = in_actors(experiment, FEW)
-    run, fleet = federation.run(), federation.fleet
-    next(run)
-    fleet.measured = Measured(*(dict.fromkeys(each, 1e-9) for each in (fleet.measured.updates, fleet.measured.calls)))
-    assert next(run).round == 2
-    fleet.close(keep=True)
 
 
 @pytest.mark.ray
@@ -241,74 +193,6 @@ def test_a_method_of_two_stages_is_added_up_in_the_actors_in_both() -> None:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
-def test_what_is_read_of_clients_own_models_does_not_depend_on_where_they_live() -> None:
-    """Embedding sources with words and rows of their own, and rows made anew: two actors, and one process. Membership
-    reads test texts in the words of all clients, also where nothing else asks for these."""
-    drawn = np.random.default_rng(0).standard_normal((2, len(FEW.vocabulary), 5), np.float32)
-    sources = {"each": {"sources": ["random", {"random": {"std": 2.0}}]}}
-    known_SV = np.arange(2 * len(FEW.vocabulary)).reshape(2, -1) % 3 == 0
-    two = replace(FEW, table_VD=drawn, public_SV=known_SV)
-    reading = {"personalize": None, "union": {"texts": 39, "best_round": True}}
-    recon = {"name": "fedrecon", "reconstruction_epochs": 3, "reconstruction_lr": 30.0}
-    for method, vectors, corpus, evaluation in (
-        ("fedevocab", {"init": sources, "own": {"words": "digits", "std": 2.0}}, two, reading),
-        (recon, {}, FEW, reading),
-        ("fedevocab", {}, FEW, {"personalize": None}),
-    ):
-        model = {"name": "bag", "embedding": {"dim": 5} | vectors, "hidden": ()}
-        made = tiny.experiment(method, model=model, evaluation=evaluation, audits=["membership"])
-        expected = final(local(made, corpus))
-        for metric in ("member_auc", "Global") if "union" in evaluation else ("member_auc",):
-            assert len({figures[metric] for figures in expected[1][-1][0].values()}) > 1
-        federation = in_actors(made, corpus)
-        assert final(federation) == expected
-        federation.fleet.close(keep=True)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_clients_that_are_not_evaluated_are_attacked_in_every_process_too() -> None:
-    """Two of four take part in a round. One is evaluated, and is not among those of the last round."""
-    changes: dict[str, Any] = {
-        "audits": ["membership", "label_leakage"],
-        "participation": {"fraction": 0.5},
-        "evaluation": {"personalize": None, "clients": 1},
-        "training": tiny.TRAINING | {"rounds": 2},
-    }
-    apart = False
-    for seed in range(6):
-        experiment = tiny.experiment(seed=seed, **changes)
-        there = local(experiment, FEW)
-        attacked = sampled(experiment, range(4), 2, there.fleet.noise)
-        apart = not set(attacked) & set(there.fleet.clients.evaluated())
-        if apart:
-            break
-    assert apart
-    expected, federation = final(there), in_actors(experiment, FEW)
-    assert "member_pooled_auc" in expected[1][-1][1]
-    assert final(federation) == expected
-    federation.fleet.close(keep=True)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_shadow_models_are_the_same_in_every_process() -> None:
-    """They are trained on all clients' test texts, from the initial parameters: given word vectors, or drawn ones."""
-    audits, training = [{"membership": {"attack": "rmia"}}], tiny.TRAINING | {"rounds": 2}
-    drawn = np.random.default_rng(0).standard_normal((len(FEW.vocabulary), 5), np.float32)
-    given = replace(FEW, table_VD=drawn, table_digest="drawn")
-    for made, corpus in (
-        (tiny.experiment(audits=audits, training=training), given),
-        (tiny.language_model(audits=audits), tiny.language_corpus(clients=4)),
-    ):
-        expected, federation = final(local(made, corpus)), in_actors(made, corpus)
-        assert "member_pooled_auc" in expected[1][-1][1]
-        assert final(federation) == expected
-        federation.fleet.close(keep=True)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
 @pytest.mark.parametrize(
     ("experiment", "corpus"),
     [
@@ -373,65 +257,3 @@ def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_act
         assert (federation.flat.tobytes(), rounds) == final(local(experiment))[:2], name
         assert folded == ([[], [0, 1], [0, 1]] if experiment.sums else [[], [], []]), name
         fleet.close(keep=True)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_very_many_clients_share_objects_and_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sixteen clients in objects of three, in stacks of two: six that belong together move together."""
-    monkeypatch.setattr("actors.shipment.OBJECTS", 6)
-    experiment = tiny.experiment("kteps", training=THREE | {"stack": 2})
-    federation = in_actors(experiment)
-    fleet, rounds, homes = federation.fleet, [], []
-    assert len(set(fleet.data.values())) == 6
-    for record in nonempty(federation.run()):
-        rounds.append(seen(record))
-        for together in (range(6), range(6, 12), range(12, 16)):
-            assert len({fleet.home[client] for client in together}) == 1
-        homes.append([fleet.home[client] for client in (0, 6, 12)])
-        fleet.seconds = {client: 1.0 if fleet.home[client] == fleet.home[0] else 0.1 for client in range(16)}
-    assert (federation.flat.tobytes(), rounds, fleet.private_states()) == final(local(experiment))[:3]
-    assert len(set(map(tuple, homes))) > 1, "the actor of the first ones was slow, and others have left it"
-    fleet.close(keep=True)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_clients_move_to_an_actor_that_joins_before_all_have_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quarter of them trains in a round. Those whose times are known move with the others."""
-    monkeypatch.setattr("actors.moves.MOVE_SECONDS", 0.0)
-    joining = Joining(monkeypatch)
-    experiment = tiny.experiment("scaffold", training=THREE, participation={"fraction": 0.25})
-    federation = in_actors(experiment)
-    fleet, rounds, homes = federation.fleet, [], []
-    for record in nonempty(federation.run()):
-        rounds.append(seen(record))
-        homes.append([list(fleet.home.values()).count(place) for place in (0, 1)])
-        joining.now = True
-    assert len(fleet.seconds) < 16
-    assert (federation.flat.tobytes(), rounds, fleet.private_states()) == final(local(experiment))[:3]
-    assert homes[0] == [16, 0]
-    for hosted in nonempty(homes[1:]):
-        assert min(hosted) > 0
-    fleet.close(keep=True)
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_only_the_actor_that_was_lost_is_started_again() -> None:
-    """One is killed and one is sound; then one is stopped, as a process that hangs."""
-    first, second = actors = crew.hire(TWO, None)
-    (pid,) = ray.get([second.__ray_call__.remote(lambda self: os.getpid())])
-    ray.kill(first)
-    crew.salvage(actors, TWO, None)
-    replaced, kept = crew.hire(TWO, None)
-    assert kept is second
-    assert replaced is not first
-    ray.get(replaced.__ray_ready__.remote())
-    os.kill(pid, signal.SIGSTOP)
-    crew.salvage([replaced, kept], TWO, None)
-    again = crew.hire(TWO, None)
-    assert again[0] is replaced
-    pids = ray.get([actor.__ray_call__.remote(lambda self: os.getpid()) for actor in again])
-    assert pid not in pids
-    crew.keep(again, TWO, None)

@@ -14,19 +14,17 @@ from fedtext.config.compatibility import (
     methods,
     privacy,
     size,
-    texts,
 )
 from fedtext.methods.fedsgd import FedSGD
 from tests import tiny
 from tests.fedtext.config.adapter_cases import ADAPTERS
+from tests.fedtext.config.audit_cases import AUDITS
 from tests.fedtext.config.buffer_cases import BUFFER
 from tests.fedtext.config.privacy_cases import PRIVACY
+from tests.fedtext.config.text_cases import BAG, LANGUAGE, TEXTS
 from tests.loops import nonempty
 
-BAG = {"name": "bag", "embedding": {"dim": 5}, "hidden": ()}
 BACKDOOR = {"fraction": 0.4, "attack": "backdoor"}
-LANGUAGE = {"name": "gru_lm", "embedding": {"dim": 5}, "hidden": 5}
-FORUM: dict[str, Any] = {"corpus": {"name": "forum", "storage": "disk"}, "model": LANGUAGE}
 GAUSSIAN = {"gaussian": {"sigma": 0.1}}
 CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     (size.bits, "fedavg", {"seed": 2**63}, "seed: whole numbers have at most 64 bits"),
@@ -51,59 +49,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"corpus": {"name": "demo", "text": {"hash": {"buckets": 5_000_000}}}, "model": {"embedding": {"dim": 300}}},
         "corpus.text.hash.buckets or model.embedding.dim: at least 1,500,000,000 parameters",
     ),
-    (texts.labels, "fedavg", {"model": LANGUAGE}, "predicts the next words of sentences, and corpus demo has labelled"),
-    (
-        texts.word_vectors,
-        "fedavg",
-        {
-            "corpus": {"name": "demo", "text": {"hash": {"buckets": 9}}},
-            "model": BAG | {"embedding": {"dim": 5, "init": "word2vec"}},
-        },
-        "word2vec has vectors of words",
-    ),
-    (
-        texts.own_vocabularies,
-        "fedavg",
-        {"corpus": {"name": "demo", "own_vocabularies": True}},
-        "shares one: use fedevocab or local_only",
-    ),
-    (
-        texts.own_embeddings,
-        "fedavg",
-        {"model": {"embedding": {"dim": 5, "own": {"words": "all"}}}},
-        "gives clients embeddings of their own, and method fedavg shares one",
-    ),
-    (
-        texts.on_disk,
-        "pooled",
-        FORUM,
-        "method: pooled trains on all clients' texts together, and these texts are on disk",
-    ),
-    (
-        texts.on_disk,
-        "fedavg",
-        FORUM | {"audits": [{"membership": {"attack": {"rmia": {"shadows": 4}}}}]},
-        "audits: shadow models are trained on all clients' texts, and these texts are on disk: set corpus.storage: mem",
-    ),
-    (
-        texts.on_disk,
-        "fedavg",
-        FORUM | {"model": LANGUAGE | {"embedding": {"dim": 5, "init": "word2vec"}}},
-        "model.embedding.init: word2vec is trained on all clients' texts, and these texts are on disk",
-    ),
-    (texts.on_disk, "fedavg", FORUM | {"save": {"model": "clients"}}, "save.model: clients keeps a part of the model"),
-    (
-        texts.digits,
-        "fedrecon",
-        {"corpus": {"name": "demo", "text": {"hash": {"buckets": 9}}}, "model": BAG},
-        "needs the digits of words, which corpus.text removes",
-    ),
-    (
-        texts.order,
-        "fedavg",
-        {"corpus": {"name": "demo", "max_length": None}},
-        "processes a text word by word: set a number",
-    ),
+    *TEXTS,
     (
         methods.embedding_lr,
         "fedevocab",
@@ -293,35 +239,7 @@ CASES: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
         {"server": {"aggregation": "median"}},
         "method fedatt has an aggregation of its own, which median would replace: leave it out, or use method fedavg",
     ),
-    (audits.names, "fedavg", {"audits": ["membership", "membership"]}, "one of them is listed twice"),
-    (
-        audits.sampled,
-        "fedavg",
-        {"audits": ["membership"], "participation": {"pace": {}}, "server": {"buffer": {"size": 2}}},
-        "they compare the updates of a round, which with server.buffer are not of one",
-    ),
-    (audits.gradient_inversion, "fedavg", {"audits": ["gradient_inversion"], "model": BAG}, "use embedding_rows"),
-    (
-        audits.gradient_inversion,
-        "fedavg",
-        {"audits": ["gradient_inversion"], "model": "gru_lm", "corpus": "ptb"},
-        "model gru_lm predicts words: use embedding_rows",
-    ),
-    (audits.span_inversion, "fedavg", {"audits": ["span_inversion"]}, "span_inversion is for model transformer"),
-    (
-        audits.attribute_inference,
-        "local_only",
-        {"audits": [{"attribute_inference": {"words": ["w3"]}}]},
-        "attribute_inference needs updates, and method local_only sends none",
-    ),
-    (
-        audits.label_leakage,
-        "fedper",
-        {"audits": ["label_leakage"]},
-        "needs the output layer's update, and method fedper",
-    ),
-    (audits.membership, "fedper", {"audits": ["membership"]}, "shares no complete encoder and output layer"),
-    (audits.exposure, "fedavg", {"audits": ["exposure"]}, "audits: exposure is for language models"),
+    *AUDITS,
     (adversaries.attack_by_updates, "local_only", {"adversaries": BACKDOOR}, "method local_only sends no updates"),
     (
         adversaries.attacked_labels,

@@ -1,144 +1,33 @@
-"""Blocks of transformers in C: what is between their products, whole blocks with dropout, and what they keep."""
+"""Whole blocks of transformers in C, with dropout, and what they keep."""
 
 import copy
-import ctypes
 import gc
 import pickle
 import weakref
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, layer_norm, linear
+from torch.nn.functional import linear
 
 from fedtext.models import adapted
 from fedtext.models.adapters import Adapter
 from fedtext.models.batch import Batch
-from fedtext.models.causal import CausalLanguageModel
 from fedtext.models.checkpointed import layers
 from fedtext.models.fixed import blocks_of
-from fedtext.models.native_attention import Dropout
-from fedtext.models.native_block import NativeBlocks, into_c
-from fedtext.models.native_linear import Panels
+from fedtext.models.native_block import into_c
 from fedtext.models.native_products import products_in_c
-from fedtext.models.native_transformer import Adapted, library
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.models.unpadded import Places, implementation
-from fedtext.runtime.compiled import address, compile_problem
+from fedtext.runtime.compiled import compile_problem
 from tests.checkpoints import SCRATCH
 from tests.compilers import printed_by_width, x86
+from tests.fedtext.models.native_blocks import EVERY, LENGTHS, block, in_c, inputs, network, run
 from tests.loops import nonempty
-from tests.native_functions import add_dropped, pointers
-from tests.native_functions import gelu as gelu_in_c
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
-
-EVERY = ["query", "key", "value", "output", "up", "down"]
-LENGTHS = np.array([3, 1, 5])
-GPT = {"name": "causal", "embedding": {"dim": 12}, "layers": 1, "heads": 2, "positions": 40}
-
-
-@pytest.mark.parametrize("kind", [0, 1])
-def test_gelu_and_its_derivative_are_torchs(kind: int) -> None:
-    """In 32 bits they are as near to the exact ones as torch's own."""
-    approximate = ("none", "tanh")[kind]
-    exact = torch.cat([torch.linspace(-15, 15, 20_001), torch.tensor([-60.0, 60.0, 0.0])]).double().requires_grad_()
-    wanted = gelu(exact, approximate=approximate)
-    slopes = torch.autograd.grad(wanted.sum(), exact)[0]
-    for dtype, bound in nonempty([(torch.float64, 1e-13), (torch.float32, 5e-7)]):
-        got, slope = gelu_in_c(kind, exact.detach().to(dtype))
-        assert torch.allclose(got.double(), wanted, rtol=bound, atol=bound)
-        assert torch.allclose(slope.double(), slopes, rtol=bound, atol=bound)
-    assert torch.stack(gelu_in_c(kind, torch.tensor([torch.nan, 1.0]))).isnan().tolist() == [[True, False]] * 2
-
-
-@pytest.mark.parametrize("width", [1, 5, 16, 37])
-def test_layer_norm_and_its_gradient_are_torchs(width: int) -> None:
-    torch.manual_seed(width)
-    module = nn.LayerNorm(width, eps=1e-3).double()
-    nn.init.normal_(module.weight)
-    nn.init.normal_(module.bias)
-    inputs, grad = (torch.randn(4, width, dtype=torch.float64) for _ in range(2))
-    inputs.requires_grad_()
-    wanted = layer_norm(inputs, (width,), module.weight, module.bias, 1e-3)
-    functions, size = library(torch.float64), (ctypes.c_int64(4), ctypes.c_int64(width))
-    (normal, got), factors = (torch.empty_like(grad) for _ in range(2)), torch.empty(4, dtype=torch.float64)
-    given = *pointers(inputs, module.weight, module.bias), ctypes.c_double(1e-3)
-    functions.normalize(*size, *given, *pointers(normal, factors, got))
-    assert torch.allclose(got, wanted, rtol=0, atol=1e-12)
-    slopes = torch.autograd.grad(wanted, inputs, grad)[0]
-    functions.normalize_back(*size, *pointers(normal, factors, module.weight, grad))
-    assert torch.allclose(grad, slopes, rtol=0, atol=1e-12)
-
-
-def test_dropout_leaves_its_share_and_depends_on_place_and_key() -> None:
-    torch.manual_seed(3)
-    values, first, second = torch.ones(1000, 37), Dropout.drawn(0.25), Dropout.drawn(0.25)
-    dropped, other = add_dropped(values, first), add_dropped(values, second)
-    assert sorted(set(dropped.flatten().tolist())) == pytest.approx([0, 4 / 3])
-    kept, others = dropped > 0, other > 0
-    for share, expected in nonempty(
-        [
-            (kept, 0.75),
-            (kept & others, 0.75**2),
-            (kept[:, 1:] & kept[:, :-1], 0.75**2),
-            (kept[1:] & kept[:-1], 0.75**2),
-        ]
-    ):
-        assert share.double().mean() == pytest.approx(expected, abs=0.01)
-    assert torch.equal(add_dropped(values[:5], first), dropped[:5]), "the others do not matter"
-    start = torch.randn(1000, 37)
-    assert torch.allclose(add_dropped(values, first, start), start + dropped)
-
-
-def network(architecture: str, rate: float = 0.0, layers: int = 1, **lora: Any) -> Any:
-    """Make an encoder or decoder of width 12 in float64.
-
-    Args:
-        architecture: Its architecture.
-        rate: Of dropout.
-        layers: Number of blocks.
-        lora: Keys of the adapter.
-    """
-    keys = {"dropout": rate, "layers": layers, "adapter": {"lora": {"rank": 2, "modules": EVERY} | lora}}
-    torch.manual_seed(2)
-    if architecture == "gpt2":
-        found: Any = CausalLanguageModel.model_validate(GPT | keys).build(9, nn.Embedding(9, 12), weights=True)
-    else:
-        sizes = {"architecture": architecture, "embedding": {"dim": 12}}
-        found = TransformerEncoder(TransformerClassifier.model_validate(SCRATCH | sizes | keys))
-    for tensor in found.state_dict().values():
-        nn.init.normal_(tensor, std=0.3)
-    return found.double()
-
-
-def block(architecture: str, rate: float = 0.0, layers: int = 1, **lora: Any) -> NativeBlocks:
-    """Make blocks of width 12 in float64, with the arguments of ``network``."""
-    (found,) = blocks_of(network(architecture, rate, layers, **lora).run.__self__)
-    assert isinstance(found, NativeBlocks)
-    return found
-
-
-def in_c(outputs: Tensor) -> bool:
-    """Whether they come from a part in C."""
-    unsqueezed = outputs.grad_fn.next_functions[0][0]  # type: ignore[union-attr]
-    return "_InCBackward" in str(unsqueezed.next_functions)  # type: ignore[union-attr]
-
-
-def run(made: nn.Module, inputs_SD: Tensor, native: bool = True) -> Tensor:
-    places = Places.of(LENGTHS, 5, inputs_SD.device, in_c=True)
-    torch.manual_seed(7)
-    with products_in_c(native):
-        found: Tensor = made(inputs_SD[None], places=places)[0]
-    return found
-
-
-def inputs(requires_grad: bool = True) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    return torch.randn(9, 12, dtype=torch.float64, generator=generator).requires_grad_(requires_grad)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -258,19 +147,6 @@ def test_in_bfloat16_products_with_weights_alone_are_rounded(
         assert (got - want).norm() < 0.002 * want.norm()
 
 
-def test_numbers_are_rounded_to_bfloat16_as_by_torch() -> None:
-    drawn = torch.randn(4, 37, generator=torch.Generator().manual_seed(1)) * 10.0 ** torch.arange(-18.5, 18.5)
-    drawn[0, :5] = torch.tensor([torch.inf, -torch.inf, torch.nan, 1 + 2**-8, 1 + 3 * 2**-8])
-    for each in nonempty(drawn.t()):
-        row = Adapted(1, 1, 4, 0, 0.0)
-        made, weight = Panels.halves(each[:, None].contiguous()), torch.ones(1, 1)
-        row.panels, row.back = address(made.forward), address(made.back)
-        outputs, memory = torch.empty(1, 4), torch.empty(1000)
-        library(torch.float32).adapted_outputs(ctypes.byref(row), *pointers(weight, memory, None, outputs))
-        assert torch.equal(outputs[0].nan_to_num(7.0), each.bfloat16().float().nan_to_num(7.0))
-        assert torch.equal(outputs[0].isnan(), each.isnan())
-
-
 def test_what_is_not_computed_in_c_is_left_to_the_package() -> None:
     plain, given = block("bert").float(), inputs().float()
     assert in_c(run(plain, given))
@@ -338,7 +214,7 @@ def test_the_outputs_of_a_text_do_not_depend_on_the_others() -> None:
 
 BITS = """
 import hashlib, torch
-from tests.fedtext.models.test_native_block import block, inputs, run
+from tests.fedtext.models.native_blocks import block, inputs, run
 found = hashlib.sha256()
 for precision in ("float32", "float64", "bfloat16"):
     dtype = torch.float64 if precision == "float64" else torch.float32
