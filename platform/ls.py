@@ -9,7 +9,8 @@ from platform._words import guarded  # type: ignore[import-not-found]
 from fedtext.commands import Parser
 from fedtext.commands.parser import command_parser
 from fedtext.errors import UserError, spelled
-from fedtext.runtime.remote import Remote, is_uri, local_path
+from fedtext.runtime.paths import is_uri, local_path
+from fedtext.runtime.remote import Remote
 
 DESCRIPTION = """\
 The experiments that come with fedtext, a line each, and the runs in runs/, the latest first: experiment, methods,

@@ -78,7 +78,7 @@ def main(words: Sequence[str] | None) -> int:
     arguments = made.parse_intermixed_args(words)
     if bool(arguments.tables) == bool(arguments.render):
         made.error("name a paper and its tables, or --render and CSV files")
-    from fedtext.runtime.remote import local_path
+    from fedtext.runtime.paths import local_path
     from sweeps.kept import render
     from sweeps.reproduce import reproduce
     from sweeps.work import Asked

@@ -9,7 +9,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, validate, with_plugins
 from fedtext.errors import UserError, option, spelled
 from fedtext.runtime.folders import check_folder, folder_of
-from fedtext.runtime.remote import is_uri
+from fedtext.runtime.paths import is_uri
 from fedtext.state.fingerprint import SCIENCE
 from sweeps.extension import OTHERWISE, not_extended
 from sweeps.places import PLAN

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fedtext.errors import UserError, option, spelled
 from fedtext.runtime.lock import locked
-from fedtext.runtime.remote import Remote, is_uri, local_path
+from fedtext.runtime.paths import is_uri, local_path
+from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
 from sweeps.places import PLAN, STORAGE, home
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from actors.job import job_ships_code
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.paths import expanded
 
 PLAN, OUTCOME, RESOLVED = "plan.json", "outcome.json", "experiment.yaml"
 LOSSES = "losses.json"

@@ -29,7 +29,7 @@ from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.devices import device_of
 from fedtext.runtime.folders import folder_of
 from fedtext.runtime.lock import locked
-from fedtext.runtime.remote import is_uri, local_path, with_slashes
+from fedtext.runtime.paths import is_uri, local_path, with_slashes
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from fedtext.server.trained import trained

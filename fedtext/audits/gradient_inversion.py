@@ -21,7 +21,7 @@ from fedtext.audits.recovery import FIGURES, Pairing, paired
 from fedtext.layout import TABLE
 from fedtext.models.packing import Ints
 from fedtext.runtime.markdown import plain
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.paths import expanded
 from fedtext.seeding import generator
 from fedtext.text.embeddings import read_vectors, table
 

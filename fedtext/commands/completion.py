@@ -10,7 +10,7 @@ from typing import Any
 
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.errors import UserError
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.paths import expanded
 
 SHELLS = {
     "bash": 'eval "$(fedtext --completion bash)"    # in ~/.bashrc',

@@ -9,7 +9,7 @@ from fedtext.commands import summaries
 from fedtext.commands.parser import Parser, command_parser
 from fedtext.errors import UserError, spelled, writing
 from fedtext.runtime import durable
-from fedtext.runtime.remote import local_path
+from fedtext.runtime.paths import local_path
 
 
 def parser() -> Parser:

@@ -31,7 +31,7 @@ from fedtext.methods import METHODS, Method
 from fedtext.models import MODELS
 from fedtext.models.base import ClassifierConfig, ModelConfig
 from fedtext.models.language import LanguageConfig
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.paths import expanded
 from fedtext.schema import names_of
 
 FOLDER = "plugins"  # subfolder for the files, in the folder of a run or of a model

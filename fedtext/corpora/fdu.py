@@ -14,7 +14,7 @@ from fedtext.corpora.hub import load_dataset
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.runtime.folders import located
-from fedtext.runtime.remote import is_uri
+from fedtext.runtime.paths import is_uri
 from fedtext.text.tokens import Unlabeled
 
 DOMAINS = (

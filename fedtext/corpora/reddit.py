@@ -14,7 +14,7 @@ from fedtext.corpora.language import LanguageCorpus, Side
 from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import folders, located
-from fedtext.runtime.remote import expanded, is_uri
+from fedtext.runtime.paths import expanded, is_uri
 from fedtext.seeding import SERVER, generator
 from fedtext.text.tokens import penn_tokens
 

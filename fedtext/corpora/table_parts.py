@@ -24,7 +24,7 @@ from fedtext.corpora.hub import from_hub
 from fedtext.corpora.table_files import READERS, open_table
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import located
-from fedtext.runtime.remote import SCHEMES, is_uri
+from fedtext.runtime.paths import SCHEMES, is_uri
 
 if TYPE_CHECKING:
     import pyarrow

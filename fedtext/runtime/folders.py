@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from fedtext.errors import UserError, option
 from fedtext.runtime.digests import SUMS, outward, verify
-from fedtext.runtime.remote import Remote, expanded, is_uri, local_path, with_slashes
+from fedtext.runtime.paths import expanded, is_uri, local_path, with_slashes
+from fedtext.runtime.remote import Remote
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.errors import UserError
 from fedtext.runtime.folders import located
-from fedtext.runtime.remote import expanded, is_uri
+from fedtext.runtime.paths import expanded, is_uri
 from fedtext.seeding import generator
 from fedtext.text.tokens import PAD, PAD_ID
 

@@ -17,7 +17,7 @@ import torch
 from pydantic import AfterValidator
 
 from fedtext.errors import UserError
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.paths import expanded
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS, EOS, UNK
 

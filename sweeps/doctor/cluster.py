@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from actors.address import last_started
-from fedtext.runtime.remote import expanded
+from fedtext.runtime.paths import expanded
 from sweeps.doctor.finding import About, Finding, size
 from sweeps.doctor.software import ROOT, version_of
 

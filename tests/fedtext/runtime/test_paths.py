@@ -14,7 +14,8 @@ from fedtext.runtime.folders import (
     located,
     written_to,
 )
-from fedtext.runtime.remote import Remote, is_uri
+from fedtext.runtime.paths import is_uri
+from fedtext.runtime.remote import Remote
 from sweeps.names import find, places
 from sweeps.places import home
 from tests.loops import nonempty
