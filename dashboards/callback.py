@@ -1,10 +1,9 @@
 """The callback of Ray Tune: passes events of trials on to MLflow and to the progress display."""
 
-import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 from ray.tune import Callback
 from ray.tune.experiment import Trial
@@ -12,6 +11,7 @@ from ray.tune.experiment import Trial
 from actors.metrics import TrialMetrics
 from actors.waiting import Use
 from dashboards.failure import failure_of, raised, server_died
+from dashboards.hooks import never_raises
 from dashboards.losses import Losses
 from dashboards.pending import Pending
 from dashboards.progress import Progress
@@ -26,33 +26,9 @@ if TYPE_CHECKING:
 WHOLE = "all of its client actors have a place again"
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
-P = ParamSpec("P")
-
 
 class DisplacedError(Exception):
     """The next trial does not fit on the nodes that are left, and none runs. It ends Tune's run of the trials."""
-
-
-def _never_raises(
-    hook: Callable[Concatenate["TrialCallback", P], None],
-) -> Callable[Concatenate["TrialCallback", P], None]:
-    """Catch everything that ``hook`` raises, and print one message for each kind of exception.
-
-    An exception in a hook would end the whole sweep, with trials of many hours, over an error of display or recording.
-    Besides, only ``failure.raised`` catches everything. An OwnershipLostError is to end the sweep: the end of the step
-    raises it, since Tune takes an exception of other hooks for one of the trial.
-    """
-
-    @functools.wraps(hook)
-    def guarded(self: "TrialCallback", *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            hook(self, *args, **kwargs)
-        except OwnershipLostError as error:
-            self.over = error
-        except Exception as error:
-            self.faulty(hook.__name__, error)
-
-    return guarded
 
 
 class TrialCallback(Callback):
@@ -159,13 +135,13 @@ class TrialCallback(Callback):
         self.outcomes[case.id] = Outcome("failed", (), case.problem, True)  # whatever else fails
         self._refused(case)
 
-    @_never_raises
+    @never_raises
     def _refused(self, case: Case) -> None:
         self._open(case)
         self.progress.start(case)
         self._end(case.id, self.outcomes[case.id])
 
-    @_never_raises
+    @never_raises
     def restore(self, case_id: str, outcome: Outcome) -> None:
         """Show a trial that ended in an earlier process as done, and deliver to MLflow what it lacks of it."""
         case = self.cases[case_id]
@@ -192,13 +168,13 @@ class TrialCallback(Callback):
         if self._stuck:
             raise DisplacedError
 
-    @_never_raises
+    @never_raises
     def _look_at_pending(self, trials: list[Trial]) -> None:
         displaced = self.pending.look(trials)
         self.displaced |= displaced
         self._stuck = bool(displaced) or (bool(self.displaced) and all(trial.is_finished() for trial in trials))
 
-    @_never_raises
+    @never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
         self.outcomes.pop(case.id, None)
@@ -208,7 +184,7 @@ class TrialCallback(Callback):
         self.record("deliver", lambda tracker: tracker.deliver(case.id, records))
         self.progress.start(case, records)
 
-    @_never_raises
+    @never_raises
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
@@ -243,7 +219,7 @@ class TrialCallback(Callback):
         self._losses.keep(case_id)
         self.progress.row(case_id, record)
 
-    @_never_raises
+    @never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
         records = self._records.get(case_id, ())
@@ -257,12 +233,12 @@ class TrialCallback(Callback):
         complete = bool(records) and records[-1].round >= self.cases[case_id].experiment.training.rounds
         self._end(case_id, Outcome("finished" if complete else "stopped", records))
 
-    @_never_raises
+    @never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._losses.add(trial.config["case"], f"since it lost its server ({raised(trial)})")
         self._count(trial.config["case"], retries=1)
 
-    @_never_raises
+    @never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
         if self.lost is not None and case_id not in self._records and case_id not in self.lost:
