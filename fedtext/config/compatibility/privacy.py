@@ -179,7 +179,15 @@ def needs_table(e: "Settings") -> Iterator[str]:
     parts: list[Mechanism | Audit] = [*e.uplink, *e.audits]
     for part in parts:
         if part.needs_table and not e.shares_table:
-            yield f"{part.name} needs a shared embedding, and method {e.method.name} shares none: leave it out"
+            yield f"{part.name} needs a shared embedding, and {_without_table(e)}"
+
+
+def _without_table(e: "Settings") -> str:
+    """Return why no embedding is shared, and what to do, for a message."""
+    if not e.method.shares or e.private(TABLE):
+        return f"method {e.method.name} shares none: leave it out"
+    fixing = "model.adapter" if getattr(e.model, "adapter", None) else f"model {e.model.name}"
+    return f"{fixing} leaves the embedding as it is: leave out one of them"
 
 
 def rows(e: "Settings") -> Iterator[str]:
@@ -195,10 +203,7 @@ def rows(e: "Settings") -> Iterator[str]:
             "leave it out"
         )
     if e.server.absent_rows == "holders_only" and not e.shares_table:
-        yield (
-            f"server.absent_rows: holders_only is about rows of a shared embedding, and method {e.method.name} shares "
-            "none: leave it out"
-        )
+        yield f"server.absent_rows: holders_only is about rows of a shared embedding, and {_without_table(e)}"
     elif e.server.absent_rows == "holders_only" and not e.own_rows:
         yield "server.absent_rows: holders_only needs wire.rows: own, so that the server knows holders"
 

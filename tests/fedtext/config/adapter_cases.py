@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedtext.config.compatibility import adapters, audits, evaluation
+from fedtext.config.compatibility import adapters, audits, evaluation, privacy
 from tests.checkpoints import SCRATCH
 
 RANKS = {2: 0.5, 4: 0.5}
@@ -38,6 +38,18 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         "fedavg",
         {"model": SCRATCH | {"adapter": {"lora": None}}, "server": {"aggregation": "lora"}},
         "combines the factors of adapters, and there are",
+    ),
+    (
+        privacy.needs_table,
+        "fedavg",
+        {"model": _adapted(), "audits": ["embedding_rows"]},
+        "embedding_rows needs a shared embedding, and model.adapter leaves the embedding as it is: leave out one",
+    ),
+    (
+        privacy.rows,
+        "fedavg",
+        {"model": _adapted(), "server": {"absent_rows": "holders_only"}},
+        "holders_only is about rows of a shared embedding, and model.adapter leaves the embedding as it is",
     ),
     (adapters.factors, "fedavg", {"model": _adapted(), "server": EXACT}, "needs model.adapter.lora.residual: true"),
     (
