@@ -8,7 +8,7 @@ from fedtext.aggregations.lora import LoRA
 from fedtext.layout import TABLE
 from fedtext.methods.base import Method
 from fedtext.methods.copies import Copying
-from fedtext.models.adapters import Adapter
+from fedtext.models.adapters import A, Adapter, B
 
 if TYPE_CHECKING:
     from fedtext.config.settings import Settings
@@ -33,6 +33,13 @@ def embedding(e: "Settings") -> Iterator[str]:
         )
 
 
+def _shares_factors(e: "Settings") -> bool:
+    """Whether clients send factors of adapters in some round, as far as the method says."""
+    place = "decoder" if e.language else "encoder"  # as parameters of adapted networks are named
+    rounds = range(1, e.training.rounds + 1)
+    return e.method.shares and any(e.method.shared_in(f"{place}.{name}", r) for r in rounds for name in (A, B))
+
+
 def factors(e: "Settings") -> Iterator[str]:
     """Check that server.aggregation: lora has factors to combine, and a place for what it computes."""
     adapter, aggregation = _adapter(e), e.aggregation
@@ -49,6 +56,12 @@ def factors(e: "Settings") -> Iterator[str]:
     key = "server.aggregation: lora"
     if lora is None:
         yield f"{key} combines the factors of adapters, and there are none: set model.adapter.lora, or leave it out"
+        return
+    if not _shares_factors(e):
+        yield (
+            f"{key} combines the factors of adapters, and method {e.method.name} keeps them at each client: leave it "
+            "out, or choose another method"
+        )
         return
     if lora.train == "b" or lora.share == "a":
         told = "train: b" if lora.train == "b" else "share: a"
@@ -99,7 +112,7 @@ def ranks(e: "Settings") -> Iterator[str]:
         return
     if method.pooled:
         yield f"{key}: method {method.name} trains one model on all texts, of one rank: set rank in their place"
-    elif method.shares and (not isinstance(aggregation, LoRA) or aggregation.factors == "exact"):
+    elif _shares_factors(e) and (not isinstance(aggregation, LoRA) or aggregation.factors == "exact"):
         yield (
             f"{key}: factors of unequal ranks are combined by server.aggregation: {{lora: {{factors: svd}}}}, or mean: "
             "set it"

@@ -40,6 +40,24 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         "combines the factors of adapters, and there are",
     ),
     (
+        adapters.factors,
+        "lg_fedavg",
+        {"model": _adapted(), "server": {"aggregation": "lora"}},
+        "combines the factors of adapters, and method lg_fedavg keeps them at each client",
+    ),
+    (
+        adapters.factors,
+        "lg_fedavg",
+        {"model": _adapted(ranks=RANKS), "server": SVD},
+        "combines the factors of adapters, and method lg_fedavg keeps them at each client",
+    ),
+    (
+        adapters.ranks,
+        {"name": "lg_fedavg", "shared": "encoder"},
+        {"model": _adapted(ranks=RANKS)},
+        r"combined by server.aggregation: {lora: {factors: svd}}, or mean: set it",
+    ),
+    (
         privacy.needs_table,
         "fedavg",
         {"model": _adapted(), "audits": ["embedding_rows"]},

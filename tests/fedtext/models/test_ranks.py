@@ -228,6 +228,7 @@ def test_the_texts_of_all_clients_are_read_by_the_model_of_each() -> None:
         ("mean", {"method": "ditto", "server": {"aggregation": "lora", "optimizer": {"name": "sgd", "momentum": 0.5}}}),
         ("svd", {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}], "wire": {"rows": "all"}}),
         ("svd", {"uplink": [{"quantize": {"q": 0.1}}, {"randomized_response": {"epsilon": 4.0}}]}),
+        ("svd", {"method": "lg_fedavg", "server": {}}),  # nothing of a factor is shared, and the server combines none
     ],
 )
 def test_a_run_has_the_same_bits_in_any_packing_and_after_an_interruption(factors: str, changes: Any) -> None:
