@@ -20,7 +20,7 @@ from fedtext.accounting import distributed as accounting
 from fedtext.accounting.distributed import LARGEST, Kind, Shares, rounded_norm
 from fedtext.accounting.entry import Added, Entry, Unit
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
-from fedtext.config.secure import BITS, RING, levels, room
+from fedtext.config.secure import BITS, RING, counted, levels, room
 from fedtext.errors import UserError
 from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn, influences
 from fedtext.ledger.outside import outside
@@ -132,7 +132,7 @@ def grid(experiment: "Experiment", clients: int, coordinates: int) -> Grid | Non
     norm, participation = sensitivity(experiment.uplink), experiment.participation
     assert norm is not None, "or it would have been refused"
     largest, least = participation.largest(clients), participation.min_clients
-    sure = least - math.ceil(round(secure.colluding * largest, 9))
+    sure = least - counted(secure.colluding, largest)
     key = f"server.noise.mechanism: {noise.mechanism.name}"
     if sure < 1:
         raise UserError(

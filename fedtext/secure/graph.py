@@ -13,7 +13,6 @@ Clients that ``participation.over_selection`` leaves late are among the d, besid
 All chances are bounded by sums over clients, and over pairs of clients, of hypergeometric tails.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedtext.config.secure import counted
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def needed(threshold: float, neighbors: int) -> int:
 
     Any two sets of this size then have a neighbour in common, and it gives a share of one secret alone.
     """
-    return max(neighbors // 2 + 1, math.ceil(round(threshold * neighbors, 9)))
+    return max(neighbors // 2 + 1, counted(threshold, neighbors))
 
 
 @lru_cache(maxsize=256)
@@ -73,7 +73,7 @@ def graph(
         dropping: Largest share of clients that drop out.
         unawaited: Number of clients that the round does not wait for, see ``late``.
     """
-    bad, away = math.ceil(colluding * clients), min(clients, unawaited + math.ceil(dropping * clients))
+    bad, away = counted(colluding, clients), min(clients, unawaited + counted(dropping, clients))
     if neighbors is not None:
         return _withstands(clients, neighbors, threshold, bad, away)
     for even in range(2, clients, 2):

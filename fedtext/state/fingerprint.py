@@ -4,12 +4,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 from fedtext.accounting import composition
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import FEW
+from fedtext.config.secure import counted
 from fedtext.ledger.central import composed, noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
@@ -46,6 +48,7 @@ VERSIONS = {
     "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
+    "counted": 1,  # ... whose shares of colluding or absent clients were rounded up for an error of rounding
     "finer": 1,  # sampled rounds of many clients: weights are divided by about those of a round, and not by all
     "summed": 1,  # ... of many clients with dropout, over_selection or a buffer: those whose updates come
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
@@ -233,6 +236,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "fixed": experiment.method.has_hooks() and adapter is not None,
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,
+        "counted": _counted_more(experiment, clients),
         "based": isinstance(experiment.method, Copying) and lora is not None and lora.residual,
         "finer": divided and clients > FEW and 2 * invited <= clients,
         "summed": divided and clients > FEW and 2 * come <= clients and come < invited,
@@ -241,6 +245,22 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),
     }
+
+
+def _counted_more(experiment: Experiment, clients: int) -> bool:
+    """Return whether the graph of secure aggregation may have had more neighbours, for a client more in a share."""
+    config, participation = experiment.server.secure_aggregation, experiment.participation
+    if not config or not config.masks or config.neighbors is not None:
+        return False
+    most = clients if participation.sampling == "poisson" else participation.invited(clients)
+    least = most if participation.sampling == "fixed" and not participation.availability else 2
+    return any(_is_miscounted(share, least, most) for share in (config.colluding, config.dropping))
+
+
+@lru_cache
+def _is_miscounted(share: float, least: int, most: int) -> bool:
+    """Return whether an error of rounding makes a share of some number from ``least`` to ``most`` one more."""
+    return any(math.ceil(share * number) != counted(share, number) for number in range(least, most + 1))
 
 
 def _tied(experiment: Experiment, clients: int) -> bool:

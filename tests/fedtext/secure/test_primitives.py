@@ -12,10 +12,12 @@ import pytest
 from scipy.stats import binom
 
 from fedtext.config.experiment import Experiment
+from fedtext.config.secure import counted
 from fedtext.errors import UserError
 from fedtext.secure import records, shamir
 from fedtext.secure.graph import HIDDEN, OPENED, check_late, graph, needed, neighbors_of, withstands
 from fedtext.secure.keys import KeyPair, add_mask, seal, unseal
+from fedtext.state.fingerprint import VERSIONS, fingerprint
 from tests import tiny
 from tests.loops import nonempty
 
@@ -116,6 +118,25 @@ def test_clients_that_a_round_does_not_wait_for_are_away_too() -> None:
     assert more == graph(130, more.neighbors, 0.6, 0.1, 43 / 130)
     assert graph(130, plain.neighbors, 0.6, 0.1, 0.1, 30).unopened > 1e-2
     assert graph(130, plain.neighbors, 0.6, 0.1, 0.1, 30).uncovered > plain.uncovered
+
+
+def test_a_share_of_the_clients_is_not_rounded_up_for_an_error_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.07 * 100 is more than 7 in floating point."""
+    assert [counted(0.07, number) for number in (99, 100, 101)] == [7, 7, 8]
+    for neighbors in nonempty((None, 14)):
+        assert graph(100, neighbors, 0.6, 0.07, 0.14) == graph(100, neighbors, 0.6, 0.065, 0.135)
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({}, 100),
+        ({"colluding": 0.07}, 100),
+        ({"dropping": 0.07}, 100),
+        ({"dropping": 0.07}, 99),
+        ({"dropping": 0.07, "neighbors": 14}, 100),
+    ]
+    made = [(tiny.experiment("fedavg", server={"secure_aggregation": keys}), number) for keys, number in cases]
+    found = [fingerprint(experiment, "", number) for experiment, number in made]
+    monkeypatch.setitem(VERSIONS, "counted", 2)
+    again = [fingerprint(experiment, "", number) for experiment, number in made]
+    assert [one != other for one, other in zip(found, again, strict=True)] == [False, True, True, False, False]
 
 
 def test_rounds_that_nothing_opens_are_refused() -> None:
