@@ -5,7 +5,8 @@ files whenever a trial begins or ends. An object store has no rename, so a check
 its other files and removed before them: a reader sees a checkpoint with a list, which its digests confirm, or none.
 The last two are kept, and the older one is removed only when the newer one is complete. A file that the checkpoint
 before the last has as well is copied by the store itself, and never one of the last: a damaged file is then copied into
-every other checkpoint, and one of the two that are kept is sound.
+every other checkpoint, and one of the two that are kept is sound. A checkpoint that is damaged here is not sent, and
+takes the place of none: the copy keeps what it has of it, and of the one before.
 
 A request that fails is tried again, a few times. If that fails too the copy stays as it is, and what it lacks is copied
 later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, ownership.
@@ -15,11 +16,12 @@ owner there at its next copy and stops; what both wrote until then has the same 
 """
 
 import json
+import logging
 import os
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +29,7 @@ from pathlib import Path
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, ownership
-from fedtext.state.digests import listed
+from fedtext.state.digests import damage, listed
 from fedtext.state.fetching import OWNER, UNIT, fetch, is_key, names_in
 from fedtext.state.outage import SILENCE_S, Outage
 
@@ -47,6 +49,7 @@ class Copy:
     remote: Remote
     token: str = ""
     _sent: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False, compare=False)
+    _damaged: set[str] = field(default_factory=set, repr=False, compare=False)
     outage: Outage = field(default_factory=Outage, repr=False, compare=False)
 
     @staticmethod
@@ -140,8 +143,8 @@ class Copy:
             for name in keys:  # a checkpoint without its key could not be continued
                 self._send(name, name in there)
             for unit in units if checkpoints else ():
-                self._send_checkpoint(unit, there)
-                there.add(f"{unit}/{checkpoint.SUMS}")
+                if self._send_checkpoint(unit, there):
+                    there.add(f"{unit}/{checkpoint.SUMS}")
             for name in sorted(plain.difference(keys)):
                 self._send(name, name in there)
             if time.monotonic() - began > SILENCE_S:  # another machine may have become the owner, and have other files
@@ -149,7 +152,7 @@ class Copy:
             for name in sorted(there - local - {OWNER}):
                 if not UNIT.fullmatch(name):
                     self._remove(name)
-            if checkpoints and units:
+            if checkpoints and units and self._damaged.isdisjoint(units):
                 self._remove_checkpoints(units, there)
             if part:
                 self._send_new()
@@ -213,21 +216,44 @@ class Copy:
         self._write(name, content)
         self._sent[name] = (stat.st_size, stat.st_mtime_ns)
 
-    def _send_checkpoint(self, unit: str, there: Iterable[str]) -> None:
+    def _send_checkpoint(self, unit: str, there: Iterable[str]) -> bool:
+        """Send a checkpoint that the copy lacks. Returns False if it is damaged, and not sent."""
         folder, sums = self.folder / unit, self.remote / f"{unit}/{checkpoint.SUMS}"
-        content = (folder / checkpoint.SUMS).read_bytes()
+        try:
+            content = (folder / checkpoint.SUMS).read_bytes()
+        except OSError:
+            content = b""  # the list of none
         if self.outage.request(sums.read) == content:
-            return
+            return True
+        same = self._same(unit, content, there)
+        if not self._is_sound(unit, same):
+            return False
         self._remove(f"{unit}/{checkpoint.SUMS}")
         names = {file.name for file in folder.iterdir()}
         for name in there:
             if name.startswith(f"{unit}/") and name.rpartition("/")[2] not in names:
                 self._remove(name)
-        same = self._same(unit, content, there)
         for name in sorted(names - {checkpoint.SUMS}):
             if name not in same or not self._copied(f"{unit}/{name}", same[name]):
                 self._write(f"{unit}/{name}", (folder / name).read_bytes())
         self._write(f"{unit}/{checkpoint.SUMS}", content)
+        return True
+
+    def _is_sound(self, unit: str, unread: Collection[str] = ()) -> bool:
+        """Return whether a checkpoint can be sent. If it is damaged, a warning says so once.
+
+        Args:
+            unit: The folder of the checkpoint.
+            unread: Names of its files that are not sent from here.
+        """
+        try:
+            problem = damage(self.folder / unit, unread)
+        except PermissionError as error:
+            problem = f"the checkpoint {self.folder / unit} cannot be read: {error.filename} is another user's"
+        if problem and unit not in self._damaged:
+            logging.getLogger(__name__).warning("%s; it is not copied to %s", problem, self.remote)
+        (self._damaged.add if problem else self._damaged.discard)(unit)
+        return not problem
 
     def _same(self, unit: str, sums: bytes, there: Iterable[str]) -> dict[str, str]:
         """Return the files of a checkpoint that the one before the last at the URI has: where they are there, by name.

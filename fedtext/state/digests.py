@@ -1,7 +1,7 @@
 """Digests of the files of a checkpoint, and what is wrong with a checkpoint that has changed."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 SUMS = "SHA256SUMS"
@@ -17,8 +17,12 @@ def listed(content: bytes) -> dict[str, str]:
     return {line[66:]: line[:64] for line in content.decode("utf-8", "replace").splitlines()}
 
 
-def damage(state: Path) -> str:
+def damage(state: Path, unread: Collection[str] = ()) -> str:
     """Return what is wrong with the files of a checkpoint; empty if they are unchanged.
+
+    Args:
+        state: The folder of the checkpoint.
+        unread: Names of files whose content is not read: only that they are there.
 
     Raises:
         PermissionError: This user may not read them.
@@ -28,9 +32,11 @@ def damage(state: Path) -> str:
         return f"{where}, or an earlier version wrote it: it has no {SUMS}"
     try:
         content = (state / SUMS).read_bytes()
-        there = {}
+        expected, there = listed(content), {}
         for path in state.iterdir():
-            if path.name != SUMS:
+            if path.name in unread:
+                there[path.name] = expected.get(path.name, "")
+            elif path.name != SUMS:
                 with open(path, "rb") as stream:
                     there[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
     except PermissionError:
@@ -39,7 +45,6 @@ def damage(state: Path) -> str:
         return f"{where}: {error.filename} cannot be read ({error.strerror})"
     if content == sums(there):
         return ""
-    expected = listed(content)
     if missing := sorted(set(expected) - set(there)):
         return f"{where}: {missing[0]} is missing" if sums(expected) == content else f"{where}: {SUMS} has changed"
     if extra := sorted(set(there) - set(expected)):

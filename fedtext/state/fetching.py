@@ -10,6 +10,7 @@ from fedtext.errors import UserError
 from fedtext.runtime import durable
 from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, noise_key
+from fedtext.state.digests import damage
 
 OWNER = "owner.json"  # at the URI
 UNIT = re.compile(r"(?:(.*)/)?(round-[0-9]+)/([^/]+)")  # a file of a checkpoint
@@ -82,7 +83,7 @@ def _fetch(source: Remote, target: Path, mode: int) -> bool:
 def _fetch_checkpoint(source: Remote, target: Path, names: Sequence[str]) -> bool:
     """Fetch the files of a checkpoint. Returns False if it has been removed or replaced meanwhile."""
     content, kept = (source / checkpoint.SUMS).read(), target / checkpoint.SUMS
-    if content is not None and kept.is_file() and kept.read_bytes() == content:
+    if content is not None and kept.is_file() and kept.read_bytes() == content and not damage(target):
         return True
     draft = target.with_name(f".draft-{target.name}-{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)

@@ -1,8 +1,11 @@
 """The copy of a run's folder on an object store: whole checkpoints, two of them, and one owner."""
 
 import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,6 +145,52 @@ def test_a_damaged_copy_is_noticed(store: Store, tmp_path: Path) -> None:
     copy.push("00-a", checkpoints=True)
     store.put("runs/first/00-a/checkpoint/round-000002/server.f32", b"\0" * 12)
     other = tmp_path / "b" / "first"
+    copy_of(store, other).pull()
+    loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
+    assert loaded is not None
+    assert loaded.round == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (Path.unlink, SUMS),
+        (Path.unlink, "clients-000003.states"),
+        (lambda path: path.write_bytes(b"damaged"), "server.f32"),
+    ],
+    ids=["no list", "a file gone", "a file changed"],
+)
+def test_a_checkpoint_that_is_damaged_here_is_not_sent_and_takes_the_place_of_none(
+    change: Callable[[Path], Any], name: str, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "a" / "first"
+    copy = copy_of(store, folder).take()
+    for round_ in (1, 2):
+        save(folder, round_)
+        copy.push("00-a", checkpoints=True)
+    save(folder, 3)
+    last = folder / "00-a" / "checkpoint" / "round-000003"
+    change(last / name)
+    for _ in range(2):
+        copy.push("00-a", checkpoints=True)
+    assert [unit for unit, names in rounds(store).items() if SUMS in names] == ["round-000001", "round-000002"]
+    (said,) = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert said.startswith(f"the checkpoint {last} is damaged")
+    assert name in said
+    assert said.endswith("; it is not copied to s3://fedtext-tests/runs/first")
+    shutil.rmtree(last)  # the run goes on from the second round
+    save(folder, 3)
+    copy.push("00-a", checkpoints=True)
+    assert [unit for unit, names in rounds(store).items() if SUMS in names] == ["round-000002", "round-000003"]
+
+
+def test_a_checkpoint_that_is_damaged_here_is_fetched_again(store: Store, tmp_path: Path) -> None:
+    folder, other = tmp_path / "a" / "first", tmp_path / "b" / "first"
+    save(folder, 1)
+    copy_of(store, folder).take().push(checkpoints=True)
+    copy_of(store, other).pull()
+    (other / "00-a" / "checkpoint" / "round-000001" / "server.f32").write_bytes(b"damaged")
+    copy_of(store, folder).take()
     copy_of(store, other).pull()
     loaded = Checkpoints(other / "00-a" / "checkpoint", "print").load()
     assert loaded is not None
