@@ -25,6 +25,10 @@ from fedtext.text import pretrained
 from fedtext.text.tokens import BOS, EOS, UNK
 
 CONFIG, MARK = "config.json", "exported_by"  # a key of the configuration, by which an exported model is known
+# Where ``str.split`` splits a text.
+BLANKS = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 
 
 def check(experiment: Experiment) -> None:
@@ -141,17 +145,28 @@ def tokenizer(entries: Sequence[str], pairs: str) -> Any:
     if pairs:
         made = tokenizers.Tokenizer.from_str(json.dumps(_shifted(json.loads(pairs), entries)))
     else:
-        ids = {word: number for number, word in enumerate(entries)}
-        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=UNK))
-        made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        made = _of_words(entries)
     special = [BOS, EOS] if pairs else [UNK, BOS, EOS]  # with byte pairs <unk> of a text is text, as in training
     made.add_special_tokens(special)
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single=f"{BOS} $A", special_tokens=[(BOS, entries.index(BOS))]
     )
     ends = {"bos_token": BOS, "eos_token": EOS, "pad_token": EOS} | ({} if pairs else {"unk_token": UNK})
-    # With byte pairs <s> and </s> of a text are text too, though they are special tokens between texts.
-    return library.PreTrainedTokenizerFast(tokenizer_object=made, split_special_tokens=bool(pairs), **ends)
+    # In a text <s>, </s> and <unk> are text, also within a word, though they are special tokens between texts.
+    return library.PreTrainedTokenizerFast(tokenizer_object=made, split_special_tokens=True, **ends)
+
+
+def _of_words(entries: Sequence[str]) -> Any:
+    """Return a tokenizer of words as ``sentence_words`` has them: <s> and </s> of a text are unknown words."""
+    import tokenizers
+
+    ids = {word: number for number, word in enumerate(entries)}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=UNK))
+    blanks = "".join(f"\\x{{{ord(blank):X}}}" for blank in BLANKS)
+    alone = tokenizers.Regex(f"(?<![^{blanks}])(?:{BOS}|{EOS})(?![^{blanks}])")
+    made.normalizer = tokenizers.normalizers.Replace(alone, UNK)
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(f"[{blanks}]+"), "removed")
+    return made
 
 
 def _shifted(content: dict[str, Any], entries: Sequence[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Causal language models in the format of the package transformers."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedtext.api.model import Model
 from fedtext.commands import main
 from fedtext.errors import UserError
 from fedtext.text import byte_pairs
+from fedtext.text.tokens import BOS, EOS, UNK, sentence_words
 from tests import tiny
 from tests.loops import nonempty
 
@@ -56,7 +58,7 @@ def test_the_package_computes_the_same_probabilities_of_the_same_tokens(kind: st
     first = len(bound.vocabulary) - len(bound.model.network.embedding.weight)
     for text in nonempty(TEXTS):
         ids = tokenizer(text, return_tensors="pt").input_ids
-        if "<s>" not in text:  # of words a token in the package's tokenizer, and here text
+        if kind == "words" or "<s>" not in text:  # of byte pairs text in the package's tokenizer, and here <unk>
             assert ids[0].tolist() == [row - first for row in ours._writing(bound).rows(text)]
         with torch.no_grad():
             logits_TV, expected_TV = theirs(ids).logits[0], bound.model.network.following(ids)[0]
@@ -66,6 +68,29 @@ def test_the_package_computes_the_same_probabilities_of_the_same_tokens(kind: st
     kept = sorted(path.name for path in (tmp_path / "gpt").iterdir())
     assert main(["export", source, str(tmp_path / "gpt")]) == 0, "what was exported before is replaced"
     assert sorted(path.name for path in (tmp_path / "gpt").iterdir()) == kept
+
+
+def test_words_that_look_like_special_tokens_are_those_of_training(tmp_path: Path) -> None:
+    """Of a text <s> and </s> are unknown words; within a word nothing is a token of its own."""
+    entries = [UNK, BOS, EOS, "the", "<mask>", "cat", "cat<s>", "<unk>s"]
+    ids = {word: row for row, word in enumerate(entries)}
+    export.tokenizer(entries, "").save_pretrained(tmp_path)
+    exported = AutoTokenizer.from_pretrained(tmp_path)
+    texts = [
+        "the <s> cat",
+        "<s>",
+        "a<s>b </s>",
+        "cat<s> <s>cat",
+        "<unk> <unk>s the<unk>",
+        "<mask> <pad> <s> <s>",
+        "",
+        " ",
+    ]
+    between = [*export.BLANKS, "\u200b", "\ufeff", "."]
+    for text in nonempty([*texts, *(f"the{each}<s>{each}cat" for each in between)]):
+        assert exported(text).input_ids == [1, *(ids.get(word, 0) for word in sentence_words(text))], repr(text)
+    assert {blank for blank in map(chr, range(sys.maxunicode + 1)) if blank.isspace()} == set(export.BLANKS)
+    assert exported.decode([1, 3, 5, 2], skip_special_tokens=True) == "the cat"
 
 
 def of_bytes() -> tokenizers.Tokenizer:
