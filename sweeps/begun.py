@@ -7,6 +7,7 @@ from typing import Any
 from fedtext.config.differences import differences, flattened, listed
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, validate, with_plugins
+from fedtext.config.packages import missing
 from fedtext.errors import UserError, option, spelled
 from fedtext.runtime.folders import check_folder, folder_of
 from fedtext.runtime.paths import is_uri
@@ -122,8 +123,15 @@ class Begun:
         return stored(file, Plan) if file.is_file() else {}
 
     def _content(self) -> Content:
-        """Return the stored content of the experiment, with the plug-ins that are kept here."""
+        """Return the stored content of the experiment, with the plug-ins that are kept here.
+
+        Raises:
+            UserError: It is damaged, or needs a plug-in that does not exist here.
+        """
         plan = self._plan()
         if "content" not in plan:
             raise UserError(f"{self.path / PLAN} is damaged (content is missing): {COPY}")
+        for package in plan.get("packages", []):
+            if problem := missing([package]):
+                raise UserError(f"{self.path / PLAN}: {package.get('key', 'plugins')} needs {problem}")
         return with_plugins(plan["content"], self.path)

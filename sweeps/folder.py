@@ -14,6 +14,7 @@ from dashboards.trial import Outcome, say
 from dashboards.versions import git_state, versions
 from fedtext.config.experiment import Experiment
 from fedtext.config.files import Content, keep_plugins, resolved
+from fedtext.config.packages import needed_by
 from fedtext.errors import OwnershipLostError, UserError, option, spelled, writing
 from fedtext.runtime import durable
 from fedtext.runtime.folders import stored as named
@@ -131,12 +132,13 @@ class RunFolder(Begun):
         if experiment.plugins:
             content = content | {"plugins": [plugin.kept for plugin in experiment.plugins]}
         before, now = self.versions(), versions() | git_state()
-        worked = before if before[-1:] == [now] else [*before, now]
-        plan = {"content": content, "command": command, "data": named(data) if data else None, "versions": worked}
+        plan: dict[str, Any] = {"content": content, "command": command, "data": named(data) if data else None}
+        plan["versions"] = before if before[-1:] == [now] else [*before, now]
         shared = self.trials() if command is None else {}
         plan["trials"] = shared | {case.id: shared.get(case.id, About()) | _about(case) for case in cases}
         key = state_key()
         plan["key"] = key.id if key else None
+        plan["packages"] = needed_by([experiment, *(case.experiment for case in cases)])
         new, longer = not self.path.exists(), command is not None and self.longer(experiment)
         with writing(self.path, "storage"):
             try:

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
+from fedtext.config.packages import Package
 from fedtext.errors import UserError
 from fedtext.runtime.json_files import read_json
 
@@ -34,6 +35,7 @@ class Plan(TypedDict, total=False):
     versions: list[dict[str, Any]]
     trials: dict[str, About] | None
     key: str | None  # identifies the key with which the run's state is encrypted
+    packages: list[Package]  # of plug-ins that are installed modules
 
 
 class _Outcome(TypedDict):

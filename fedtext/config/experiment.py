@@ -24,11 +24,20 @@ class Experiment(Settings):
     @property
     def all_plugins(self) -> tuple[Plugin, ...]:
         """The plug-ins that it lists, and those of installed packages that define a part of it."""
-        parts = [self.corpus, self.model, self.method, *self.uplink, *self.audits, *self.baselines, self.aggregation]
-        parts += [self.adversaries.attack] if self.adversaries else []
-        used = (defining(type(part)) for part in parts)
-        found = {plugin.module: plugin for plugin in used if plugin}  # a file can have been loaded by another name
-        return tuple((found | {plugin.module: plugin for plugin in self.plugins}).values())
+        return tuple(self.keys_of_plugins)
+
+    @property
+    def keys_of_plugins(self) -> dict[Plugin, str]:
+        """Each of ``all_plugins`` with the key by which it is needed: ``plugins`` if it is listed."""
+        parts: list[tuple[str, Any]] = [("corpus", self.corpus), ("model", self.model), ("method", self.method)]
+        for key in ("uplink", "audits", "baselines"):
+            parts += [(key, part) for part in getattr(self, key)]
+        parts.append(("server.aggregation", self.aggregation))
+        parts += [("adversaries.attack", self.adversaries.attack)] if self.adversaries else []
+        used = ((key, defining(type(part))) for key, part in parts)
+        found = {plugin.module: (plugin, key) for key, plugin in used if plugin}
+        found |= {plugin.module: (plugin, "plugins") for plugin in self.plugins}  # a file may have another name there
+        return dict(found.values())
 
     @property
     def training_plugins(self) -> tuple[Plugin, ...]:

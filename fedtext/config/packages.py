@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from importlib import metadata, util
+from typing import NotRequired
 
 from typing_extensions import TypedDict
 
+from fedtext.config.experiment import Experiment
 from fedtext.config.loading import Plugin
 from fedtext.config.plugins import GROUP
 
@@ -15,11 +17,21 @@ class Package(TypedDict):
     module: str
     name: str
     version: str
+    key: NotRequired[str]  # of an experiment, by which it is needed
 
 
 def packages_of(plugins: Iterable[Plugin]) -> list[Package]:
     """Return the packages of those plug-ins that are installed modules, with their versions here."""
     return [_package(plugin.name) for plugin in plugins if plugin.source is None]
+
+
+def needed_by(experiments: Iterable[Experiment]) -> list[Package]:
+    """Return the packages of the plug-ins of experiments, each with the first key by which it is needed."""
+    keys: dict[str, str] = {}
+    for plugin, key in (pair for one in experiments for pair in one.keys_of_plugins.items()):
+        if plugin.source is None:
+            keys.setdefault(plugin.name, key)
+    return [{**_package(module), "key": key} for module, key in keys.items()]
 
 
 def missing(packages: Sequence[Package]) -> str:

@@ -147,6 +147,37 @@ def test_the_source_of_audits_alone_is_no_part_of_what_names_a_run(tmp_path: Pat
             assert (digest(made, "content", 3) != digest(plain, "content", 3)) == others
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({}, "plugins needs the plug-in gone_since, which is not installed here: install it, or put it where"),
+        (  # of an entry point, which no experiment lists
+            {"name": "some-methods", "version": "1.2+local", "key": "method"},
+            r"method needs the plug-in gone_since of the package some-methods 1\.2\+local, which is not installed here"
+            r': install it \(pip install "some-methods==1\.2"\)$',
+        ),
+    ],
+)
+def test_a_run_whose_package_is_gone_names_it_and_its_key(
+    change: dict[str, str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "gone_since.py").write_text(MINE)
+    experiment, folder = fedtext.load(CONTENT, plugins=["gone_since"]), RunFolder(tmp_path / "runs" / "first")
+    folder.create(CONTENT, experiment, "run")
+    plan = json.loads((folder.path / "plan.json").read_text())
+    assert plan["packages"] == [{"module": "gone_since", "name": "", "version": "", "key": "plugins"}]
+    assert asked(Request("run", None, resume="first")).experiment == experiment
+    plan["packages"][0] |= change
+    plan["content"] |= {"plugins": []} if change else {}
+    (folder.path / "plan.json").write_text(json.dumps(plan))
+    monkeypatch.delitem(sys.modules, "gone_since")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(tmp_path)])
+    with pytest.raises(UserError, match=f"^{folder.path}/plan.json: {sentence}"):
+        asked(Request("run", None, resume="first"))
+
+
 def test_a_run_goes_on_with_another_text_of_its_audits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, mine = write(tmp_path, AUDIT, method="fedavg", audits=["looks"]), tmp_path / "mine.py"
     monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
