@@ -9,6 +9,8 @@ from dashboards.groups import Spread
 from dashboards.trial import Outcome
 from fedtext.metrics import find
 
+VECTORS = "+"  # in a digest of data before that of word vectors that not all rows read
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -143,7 +145,7 @@ class Reproduction:
         shown: Markdown that runs have written, by row.
         missing: The table's rows that were not run.
         commits: The commit of the code that ran each row, where it is known.
-        data: A digest of the data of each row, where it is known.
+        data: A digest of the data of each row, where it is known (``common`` is its part that is of all rows).
         origin: None for a table that is made of no paper's file.
     """
 
@@ -178,12 +180,17 @@ class Reproduction:
 
     def comparable(self, one: str, other: str) -> bool:
         """Whether two rows can be compared: they are not known to be of different data."""
-        return len({self.data[row] for row in (one, other) if row in self.data}) < 2
+        return len({common(self.data[row]) for row in (one, other) if row in self.data}) < 2
 
     def noise_of(self, cell: Cell) -> float:
         """Return the noise of the paper's value, in the unit of the cell."""
         assert cell.paper is not None
         return self.noise * cell.paper / 100 if cell.unit.relative else self.noise
+
+
+def common(digest: str) -> str:
+    """Return the part of a digest of a row's data that rows with other word vectors have too."""
+    return digest.partition(VECTORS)[0]
 
 
 def cost(outcomes: Sequence[Outcome]) -> Cost | None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 from textwrap import wrap
 
-from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit
+from dashboards.figures import UNIGRAM, Cell, Reproduction, Unit, common
 from dashboards.paired import LEVEL, above_unigram, differs, order, paired_rows
 
 REFERENCE = "FedAvg"  # costs are shown relative to this row's
@@ -62,7 +62,7 @@ def _data(made: Reproduction) -> list[str]:
     """Return a sentence on the rows of different data; empty if none are known."""
     rows: dict[str, list[str]] = {}
     for row, digest in made.data.items():
-        rows.setdefault(digest, []).append(row)
+        rows.setdefault(common(digest), []).append(row)
     if len(rows) < 2:
         return []
     named = "; ".join(f"{', '.join(of)} ({digest})" for digest, of in rows.items())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.prepare import planned, reached
-from sweeps.sources import data_digest, noted
+from sweeps.sources import data_digests, noted
 from sweeps.summary import summary
 from sweeps.work import Asked, Work, extent
 
@@ -49,11 +49,11 @@ def reproduce(asked: Asked, say: Callable[[str], object] = print) -> int:
     folder.claim()
     data = folder.data(asked.data)
     job = planned(asked.cluster, data, work.experiment, list(cases.values()), store, folder, sweep=True)
-    digest = data_digest(work.experiment, data, job.corpora)
-    work.check_data(rows, lambda _: [digest] if digest else [])
+    digests = data_digests(work.experiment, cases.values(), data, job.corpora)
+    work.check_data(rows, lambda of: [digest for case in of if (digest := digests[case.id])])
     folder.create(work.content, work.experiment, cases=list(cases.values()))
     done = work.finished(rows, lambda _: None)
-    folder.note(noted(folder, job.cases, done, digest))
+    folder.note(noted(folder, job.cases, done, digests))
     say("\n".join([f"  {len(done)} of {len(cases)} trials are there already", *summary(job)]))
     from sweeps.trials import exit_status, recorder, train, unrecorded  # with Ray Tune, which only now is there
 

@@ -4,12 +4,15 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from dashboards.figures import VECTORS
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.models.inits import FileInit
+from fedtext.runtime.folders import folders
 from fedtext.state.checkpoint import recorded
+from fedtext.text.embeddings import find_file
 from sweeps.folder import RunFolder
 from sweeps.job import key
 from sweeps.stored import About
@@ -43,20 +46,47 @@ def data_digest(scene: Experiment, data: Path | None, corpora: Mapping[str, Corp
     return hashlib.sha256(f"{corpus.digest} {vectors}".encode()).hexdigest()[:12]
 
 
-def noted(folder: RunFolder, cases: Sequence[Case], done: Iterable[str], data: str) -> dict[str, About]:
+def data_digests(
+    scene: Experiment, cases: Iterable[Case], data: Path | None, corpora: Mapping[str, Corpus]
+) -> dict[str, str]:
+    """Return a digest for each case, by its id, by which it is told from one of the same row on other data.
+
+    It is ``data_digest``, and behind a + that of the files of word vectors that the case reads and the scene does not.
+
+    Args:
+        scene, data, corpora: As in ``data_digest``.
+        cases: The cases.
+
+    Raises:
+        UserError: A file of word vectors does not exist.
+    """
+    common, own, known = data_digest(scene, data, corpora), scene.model.embedding.init, dict[Path, str]()
+    found = dict[str, str]()
+    for case in cases:
+        inits = [init for init in case.experiment.model.embedding.sources if isinstance(init, FileInit)]
+        paths = [find_file(init.path, folders(data)) for init in inits if init != own]
+        for path in set(paths) - set(known):
+            with open(path, "rb") as stream:
+                known[path] = hashlib.file_digest(stream, "sha256").hexdigest()
+        more = hashlib.sha256(" ".join(known[path] for path in paths).encode()).hexdigest()[:12]
+        found[case.id] = f"{common}{VECTORS}{more}" if common and paths else common
+    return found
+
+
+def noted(folder: RunFolder, cases: Sequence[Case], done: Iterable[str], data: Mapping[str, str]) -> dict[str, About]:
     """Return what is to be noted of the trials of a command that begins.
 
     Args:
         folder: Their folder, whose last version is that of this command.
         cases: The cases.
         done: Ids of those that have finished: they are not trained again.
-        data: Their data (``data_digest``).
+        data: The data of each case, by its id (``data_digests``).
     """
     known, every, done = folder.trials(), commits_of(folder), set(done)
     now = folder.versions()[-1:]
     found = dict[str, About]()
     for case in cases:
-        found[case.id] = About(data=data) if data else About()
+        found[case.id] = About(data=data[case.id]) if data[case.id] else About()
         if case.id not in done and now and COMMIT in now[0]:
             begun = recorded(folder.case(case.id) / "checkpoint") is not None
             before = known.get(case.id, About()).get("commits", every if begun else [])

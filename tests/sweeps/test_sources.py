@@ -1,5 +1,6 @@
 """Rows of a table, and the data and the code that their trials were made with."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dashboards.figures import common
 from dashboards.reproduction import markdown
 from dashboards.trial import Outcome
+from fedtext import load
 from fedtext.config import files
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
@@ -17,7 +20,7 @@ from sweeps import folder as run_folder
 from sweeps import kept
 from sweeps.arrange import corpora_of
 from sweeps.reproduce import reproduce
-from sweeps.sources import commits, data_digest, noted
+from sweeps.sources import commits, data_digest, data_digests, noted
 from sweeps.work import Asked, Work
 from tune_spaces.cases import Case
 
@@ -40,10 +43,10 @@ def cases(asked: Asked, row: str = "KTEPS") -> list[Case]:
 
 def train(asked: Asked, new: Sequence[Case], data: str, done: Sequence[Case] = (), rounds: int = 2) -> None:
     """What a command leaves that trains ``new`` up to a round, and takes ``done`` as they are."""
-    work = Work.of(asked)
+    work, each = Work.of(asked), [case.id for case in (*done, *new)]
     folder = work.folder
     folder.create(work.content, work.experiment, cases=[*done, *new])
-    folder.note(noted(folder, [*done, *new], [case.id for case in done], data))
+    folder.note(noted(folder, [*done, *new], [case.id for case in done], dict.fromkeys(each, data)))
     records = [RoundRecord(n, 0.0, {"Ap": 0.5, "train_seconds": 1.0}) for n in range(1, rounds + 1)]
     for case in new:
         Checkpoints(folder.case(case.id) / "checkpoint", "of a test").save(np.zeros(1, np.float32), {}, records)
@@ -132,6 +135,41 @@ def test_a_digest_of_data_is_that_of_all_rows_and_seeds(tmp_path: Path) -> None:
     case = Case("case", "case", "", False, {}, scene)
     assert data_digest(scene, None, corpora_of(scene, [case], tmp_path / "one")) == one, "it is not read again"
     assert data_digest(scene, tmp_path, {}) == "", "the scene has no such data"
+
+
+def test_a_digest_of_data_has_the_word_vectors_of_its_row(tmp_path: Path) -> None:
+    """Rows with other vectors on the same corpus are compared, and seeds of a row have the same vectors."""
+    for name, number in (("one.txt", 1), ("two.txt", 2), ("three.txt", 2)):
+        (tmp_path / name).write_text(f"good {number} 0 0 0\nbad 0 {number} 0 0\n")
+    model = {"embedding": {"dim": 4}, "hidden": 4, "head": {"hidden": 4}}
+    scene = files.validate({"name": "small", "corpus": {"name": "demo"}, "model": model, "method": "fedavg"})
+    one, two, three = ({"file": {"path": str(tmp_path / f"{name}.txt")}} for name in ("one", "two", "three"))
+    inits = {"plain": {"random": {}}, "one": one, "two": two, "three": three, "each": {"each": {"sources": [one, two]}}}
+    made = {
+        name: load(scene, f"model.embedding.init={json.dumps(init)}", *(["method=fedevocab"] if name == "each" else []))
+        for name, init in inits.items()
+    }
+    cases = [Case(name, name, "", False, {}, experiment) for name, experiment in made.items()]
+    found = data_digests(scene, cases, None, {})
+    base = data_digest(scene, None, {})
+    assert found["plain"] == base
+    assert found["two"] == found["three"], "of the content"
+    assert len(set(found.values())) == 4
+    assert {common(digest) for digest in found.values()} == {base}
+    again = data_digests(made["one"], cases, None, {})
+    assert again["one"] == again["plain"] == data_digest(made["one"], None, {}), "those of the scene are in its digest"
+    assert again["one"] != base
+
+
+def test_rows_with_other_word_vectors_are_compared(asked: Asked) -> None:
+    train(asked, cases(asked)[:1], f"{A}+{A}")
+    train(asked, cases(asked, "FedAvg")[:1], A)
+    said = written(asked)
+    assert "| KTEPS - FedAvg | " in said
+    assert "DIFFERENT DATA" not in said
+    train(asked, cases(asked)[1:2], f"{A}+{B}")
+    with pytest.raises(UserError, match="row KTEPS would have seeds of different data"):
+        written(asked, seeds=2, methods=["KTEPS"])
 
 
 def test_rows_are_not_replaced_by_fewer_seeds(asked: Asked) -> None:
