@@ -1,7 +1,8 @@
 """Tables of papers that are kept as files: read, extended by the rows of a later run, and written."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -11,12 +12,14 @@ from dashboards.reproduction import markdown, picture
 from dashboards.reproduction_csv import read_csv, table_csv
 from fedtext.errors import UserError, writing
 from fedtext.runtime import durable
+from fedtext.runtime.lock import locked
 from sweeps.coverage import update
 from sweeps.results import named
 from tune_spaces import papers
 
 Value = TypeVar("Value")
 DIGITS = 1e-9  # relative difference of a value and itself as a file has it
+PATIENCE_S = 120.0  # of a command that finds another one writing tables
 
 
 def seeds_of(made: Reproduction, row: str, columns: Collection[str] = ()) -> int:
@@ -153,6 +156,23 @@ def _agree(longer: Sequence[Cell], other: Sequence[Cell]) -> bool:
     )
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other commands on this machine from writing tables of a folder in this block.
+
+    Between reading a table and writing it with more rows, another command could write its own, which would be lost.
+
+    Raises:
+        UserError: Another command writes there for too long, or the folder cannot be written.
+    """
+    with ExitStack() as block:
+        with writing(folder):
+            ours = block.enter_context(locked(folder, remove=True, patience_s=PATIENCE_S))
+        if not ours:
+            raise UserError(f"{folder}: another command is writing tables there: give the same command again later")
+        yield
+
+
 def write(result: Reproduction, stem: Path) -> list[Path]:
     """Write a table's files. The text is that of the CSV, whose values are rounded: ``render`` gives the same.
 
@@ -184,10 +204,12 @@ def render(tables: Sequence[Path]) -> list[Path]:
         UserError: The paper has no such table any more, or the files cannot be written.
     """
     for file in tables:
-        made = read_csv(file)
-        if made.source.table not in papers.load(made.source.paper).tables:
-            raise UserError(f"{file}: {made.source.paper} has no {papers.called(made.source.table)}: run it again")
-        write(named(made), file.with_suffix(""))
+        with alone(file.parent):
+            made = read_csv(file)
+            if made.source.table not in papers.load(made.source.paper).tables:
+                raise UserError(f"{file}: {made.source.paper} has no {papers.called(made.source.table)}: run it again")
+            write(named(made), file.with_suffix(""))
     for folder in {file.parent for file in tables}:
-        update(folder)
+        with alone(folder):
+            update(folder)
     return [file.with_suffix(".md") for file in tables]

@@ -20,7 +20,7 @@ from fedtext.errors import UserError
 from fedtext.state.checkpoint import history
 from sweeps.coverage import update
 from sweeps.folder import RunFolder
-from sweeps.kept import merged, seeds_of, write
+from sweeps.kept import alone, merged, seeds_of, write
 from sweeps.names import places
 from sweeps.places import home
 from sweeps.request import Cluster
@@ -173,14 +173,16 @@ class Work:
         """
         wrote, tables = list[Path](), list[str]()
         for number, cases in rows.items():
-            following = {row: self.following(number, row, of) for row, of in cases.items()}
-            ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in following.items()}
-            if ran := {row: of for row, of in ran.items() if of}:
-                self.check_data({number: ran}, partial(data_of, self.folder))
-                result = self.table(number, ran, outcomes)
-                wrote += write(result, self.stem(number))
-                tables.append(f"\n{markdown(result)}")
-        update(self.out)
+            with alone(self.out):  # from here on the table is read, and written with more rows
+                following = {row: self.following(number, row, of) for row, of in cases.items()}
+                ran = {row: [*takewhile(lambda case: case.id in outcomes, of)] for row, of in following.items()}
+                if ran := {row: of for row, of in ran.items() if of}:
+                    self.check_data({number: ran}, partial(data_of, self.folder))
+                    result = self.table(number, ran, outcomes)
+                    wrote += write(result, self.stem(number))
+                    tables.append(f"\n{markdown(result)}")
+        with alone(self.out):
+            update(self.out)
         return wrote, tables
 
     def check_data(self, rows: Mapping[str, Rows], data: Callable[[Sequence[Case]], Sequence[str]]) -> None:

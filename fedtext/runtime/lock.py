@@ -24,13 +24,18 @@ def lock(folder: Path) -> bool:
 
 
 @contextmanager
-def locked(folder: Path, remove: bool = False) -> Iterator[bool]:
-    """Lock a run in this block, and yield whether it is: False if another command has locked it. The folder is
-    created; with ``remove`` the file of the lock is removed at the end."""
+def locked(folder: Path, remove: bool = False, patience_s: float = PATIENCE_S) -> Iterator[bool]:
+    """Lock a folder, such as that of a run, in this block, and yield whether it is locked.
+
+    Args:
+        folder: The folder, which is created.
+        remove: Whether the file of the lock is removed at the end.
+        patience_s: How long to wait for another command that has locked it; then False is yielded.
+    """
     if folder in _LOCKED:
         yield True
         return
-    file = _acquired(folder)
+    file = _acquired(folder, patience_s)
     try:
         yield file is not None
     finally:
@@ -53,9 +58,9 @@ def is_locked(folder: Path) -> bool:
         os.close(file)
 
 
-def _acquired(folder: Path) -> int | None:
+def _acquired(folder: Path, patience_s: float = PATIENCE_S) -> int | None:
     """Return the locked file, which is open, and so locked, until it is closed; None if another command has it."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while True:
         folder.mkdir(parents=True, exist_ok=True)  # the command that had it may have removed it
         file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT)

@@ -1,14 +1,16 @@
 """Rows of a table, and the data and the code that their trials were made with."""
 
 import json
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dashboards.figures import common
+from dashboards.figures import Reproduction, common
 from dashboards.reproduction import markdown
 from dashboards.trial import Outcome
 from fedtext import load
@@ -170,6 +172,43 @@ def test_rows_with_other_word_vectors_are_compared(asked: Asked) -> None:
     train(asked, cases(asked)[1:2], f"{A}+{B}")
     with pytest.raises(UserError, match="row KTEPS would have seeds of different data"):
         written(asked, seeds=2, methods=["KTEPS"])
+
+
+def test_commands_that_write_a_table_at_once_lose_no_rows(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(asked, cases(asked)[:1], A)
+    train(asked, cases(asked, "FedAvg")[:1], A)
+    works = [Work.of(replace(asked, methods=[name])) for name in ("KTEPS", "FedAvg")]
+    whole, writing, wrote = kept.table_csv, threading.Event(), threading.Event()
+
+    def slowly(made: Reproduction) -> str:  # the table has been read, and is now written
+        if not writing.is_set():
+            writing.set()
+            wrote.wait(0.3)  # for the other command, which must not have read it
+        return whole(made)
+
+    def write(work: Work) -> None:
+        rows = work.left(lambda _: None)
+        work.write(rows, work.finished(rows, lambda _: None))
+
+    monkeypatch.setattr(kept, "table_csv", slowly)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(write, works[0])
+        assert writing.wait(10)
+        pool.submit(write, works[1]).add_done_callback(lambda _: wrote.set())
+    first.result()
+    made = Work.of(asked).kept("3")
+    assert made is not None
+    assert {cell.row for cell in made.cells if cell.seeds} == {"KTEPS", "FedAvg"}
+    assert sorted(path.suffix for path in works[0].out.iterdir()) == [".csv", ".md", ".png"], "no lock is left"
+
+
+def test_a_table_that_another_command_writes_is_waited_for(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "PATIENCE_S", 0.0)
+    train(asked, cases(asked)[:1], A)
+    out = Work.of(asked).out
+    with kept.alone(out), pytest.raises(UserError, match=f"^{out}: another command is writing tables there: give"):
+        written(asked)
+    written(asked)
 
 
 def test_rows_are_not_replaced_by_fewer_seeds(asked: Asked) -> None:
