@@ -3,7 +3,8 @@
 A folder has ``experiment.yaml``, ``model.json`` (classes, labels, clients, what the folder discloses),
 ``model.safetensors`` (the shared parameters by name; tables have a row for each entry of the vocabulary),
 ``vocabulary.json``, ``tokenizer/`` if there is one, and with ``save.model: clients`` the private parameters of each
-client in ``clients/``. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared
+client in ``clients/``, but for tables that nobody trains and that are the same for all, which are beside the shared
+ones. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared
 factors of an adapter in the format of the package peft, and ``initial_adapter/`` those that training began with, if
 from a file.
 """
@@ -25,6 +26,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.loading import FOLDER as PLUGINS
 from fedtext.config.packages import Package, differing, missing, packages_of
 from fedtext.errors import UserError, writing
+from fedtext.layout import is_table
 from fedtext.ledger import FILE as LEDGER
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
@@ -166,7 +168,8 @@ def _write(trained: Trained, draft: Path) -> None:
         "gives_away": trained.gives_away(),
     }
     (draft / ABOUT).write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    save_file(_contiguous(trained.shared), draft / SHARED)
+    common = _common(trained)
+    save_file(_contiguous({**trained.shared, **common}), draft / SHARED)
     save_checkpoint(trained.experiment, draft / TOKENIZER)
     save_adapter(trained.experiment, (trained.classes, trained.clients, trained.features), trained.shared, draft)
     if trained.tokenizer:
@@ -177,9 +180,23 @@ def _write(trained: Trained, draft: Path) -> None:
     for name, part in trained.parts.items():
         where = draft / CLIENTS / f"{trained.names.index(name):05d}"
         where.mkdir(parents=True)
-        save_file(_contiguous(part.state), where / SHARED)
+        own = {parameter: tensor for parameter, tensor in part.state.items() if parameter not in common}
+        save_file(_contiguous(own), where / SHARED)
         if part.vocabulary is not None:
             (where / WORDS).write_text(json.dumps(part.vocabulary, ensure_ascii=False), encoding="utf-8")
+
+
+def _common(trained: Trained) -> State:
+    """Return the tables of clients' parts that the model fixes and that are the same for all: they are written once."""
+    parts, fixes = list(trained.parts.values()), trained.experiment.model.fixes
+    if not parts or any(part.vocabulary is not None for part in parts):
+        return {}
+    found = {name: tensor for name, tensor in parts[0].state.items() if is_table(name) and fixes(name)}
+    return {
+        name: tensor
+        for name, tensor in found.items()
+        if all(name in part.state and np.array_equal(part.state[name], tensor) for part in parts)
+    }
 
 
 def read(folder: Path, trust_plugins: bool = False) -> Trained:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import SafetensorError
+from safetensors.numpy import load_file
 
 import fedtext
 from fedtext.errors import UserError
 from fedtext.state import model_folder
+from tests.checkpoints import SCRATCH
 from tests.fedtext.api.test_api import SMALL
 from tests.fedtext.config.plugged import CONTENT, MINE
 from tests.loops import nonempty
@@ -56,6 +58,27 @@ def test_what_is_no_model_folder_is_refused(damage: Any, sentence: str, tmp_path
     damage(tmp_path / "model")
     with pytest.raises(fedtext.UserError, match=sentence):
         fedtext.Model.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("init", [{"random": {}}, {"each": {"sources": [{"random": {}}, {"random": {"std": 2.0}}]}}])
+def test_a_table_that_nobody_trains_is_written_once_if_it_is_the_same_for_all(
+    init: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapted = SCRATCH | {"embedding": {"dim": 8, "init": init}, "positions": 500, "adapter": {"lora": {"rank": 2}}}
+    result = fedtext.run(SMALL | {"model": adapted, "method": {"name": "lg_fedavg"}}, "training.rounds=1")
+    result.save(tmp_path / "model")
+    monkeypatch.setattr(model_folder, "_common", lambda _: {})
+    result.save(tmp_path / "earlier")
+    shared, earlier = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "earlier"))
+    assert (set(shared) - set(earlier)) == ({"embedding.weight"} if "random" in init else set())
+    files = sorted(file.relative_to(tmp_path / "earlier") for file in (tmp_path / "earlier" / "clients").rglob("*.*"))
+    for file in nonempty(files):
+        part, before = (load_file(tmp_path / name / file) for name in ("model", "earlier"))
+        assert set(before) - set(part) == set(shared) - set(earlier)
+    models = [result.model, *(fedtext.Model.load(tmp_path / name) for name in ("model", "earlier"))]
+    for client in nonempty(result.model.clients):
+        first, *others = (model.predict(["a superb plot"], client=client)[0].probabilities for model in models)
+        assert others == [first, first]
 
 
 def test_a_folder_is_replaced_whole_or_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
