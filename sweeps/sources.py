@@ -54,8 +54,9 @@ def data_digests(
     It is ``data_digest``, and behind a + that of the files of word vectors that the case reads and the scene does not.
 
     Args:
-        scene, data, corpora: As in ``data_digest``.
+        scene: As in ``data_digest``.
         cases: The cases.
+        data, corpora: As in ``data_digest``.
 
     Raises:
         UserError: A file of word vectors does not exist.

@@ -48,7 +48,8 @@ VERSIONS = {
     "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has
     "based": 1,  # Ditto and APFL with a residual of adapters: it is a part of both models
     "awaited": 1,  # secure aggregation with over_selection: its graph counts clients that a round does not wait for
-    "counted": 1,  # ... whose shares of colluding or absent clients were rounded up for an error of rounding
+    # Secure aggregation: shares of colluding and absent clients are no longer rounded up for an error of rounding.
+    "counted": 1,
     "finer": 1,  # sampled rounds of many clients: weights are divided by about those of a round, and not by all
     "summed": 1,  # ... of many clients with dropout, over_selection or a buffer: those whose updates come
     "kernels": 1,  # KTEPS, FedMMD and ASP-MTL: texts whose features are equal up to rounding
