@@ -14,6 +14,11 @@ from tests.sampled import slow_but
 from tests.tiny import federation
 
 FEW = tiny.corpus(clients=4)
+SENDING_ROWS = [
+    name
+    for name, method in METHODS.items()
+    if tiny.experiment(name).shares_table and not (method.whole_table or method.pooled)
+]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +44,7 @@ def test_an_interrupted_run_continues_to_the_same_weights(method: str, optimizer
     assert [record.clients for record in continued.history] == [record.clients for record in rows]
 
 
-@pytest.mark.parametrize(
-    "method",
-    slow_but((name for name, method in METHODS.items() if not method.whole_table), "fedavg", "kteps", "fedprox"),
-)
+@pytest.mark.parametrize("method", slow_but(SENDING_ROWS, "fedavg", "kteps", "fedprox"))
 def test_own_rows_equal_all_rows_without_noise(method: str) -> None:
     own, everything = (tiny.experiment(method, wire={"rows": rows}) for rows in ("own", "all"))
     assert final(federation(own, FEW)) == final(federation(everything, FEW))
