@@ -36,13 +36,15 @@ def main(words: Sequence[str] | None) -> int:
     from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render
     from fedtext.errors import UserError
+    from fedtext.models.inits import FileInit
     from fedtext.runtime.folders import folder_of
 
     _, experiment = load(arguments.experiment, arguments.overrides, more=arguments.plugin)
     if arguments.picture and experiment.corpus.language:
         raise UserError("--picture shows the classes of texts, and those of a language model have none: leave it out")
-    # Initial vectors, which may take minutes to train, do not change the statistics.
-    embedding = experiment.model.embedding.model_copy(update={"init": type(experiment.model.embedding)().init})
+    embedding = experiment.model.embedding
+    if not isinstance(embedding.init, FileInit):  # others, which may take minutes to train, change no statistics
+        embedding = embedding.model_copy(update={"init": type(embedding)().init})
     data = None if arguments.data is None else folder_of(arguments.data, "--data")
     facts = experiment.corpus, embedding, experiment.seed, data, experiment.own_vocabularies
     corpus = prepare(*facts, audited=False)

@@ -75,3 +75,15 @@ def test_the_command_shows_the_table_and_writes_the_picture(tmp_path: Path, caps
         main(["demo.yaml", "--picture", str(tmp_path / "nowhere" / "p.svg")])
     with pytest.raises(UserError, match="those of a language model have none: leave it out"):
         main(["fedatt.yaml", "--picture", str(tmp_path / "p.svg")])
+
+
+def test_the_command_says_how_many_words_have_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "demo.yaml"
+    path.write_text("{name: x, method: fedavg, corpus: {name: demo, clients: 3}, model: {embedding: {dim: 2}}}")
+    assert main([str(path)]) == 0
+    assert "word vectors" not in capsys.readouterr().out
+    words = prepare(DemoCorpus(clients=3), Embedding(dim=2), 0, None, audited=False).vocabulary[2:]
+    (tmp_path / "vectors.txt").write_text("".join(f"{word} 1 2\n" for word in words[:-3]), encoding="utf-8")
+    assert main([str(path), f"model.embedding.init={{file: {{path: {tmp_path / 'vectors.txt'}}}}}"]) == 0
+    assert f"{1 - 3 / len(words):.1%} of the vocabulary" in (said := capsys.readouterr().out)
+    assert "3 words have none." in said
