@@ -2,11 +2,17 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from platform._words import guarded  # type: ignore[import-not-found]
+from typing import TYPE_CHECKING
 
 from fedtext.commands import Parser
 from fedtext.commands.parser import add_data, add_experiment, add_plugin, command_parser
+
+if TYPE_CHECKING:
+    from fedtext.config.experiment import Experiment
+    from fedtext.corpora.types import Corpus
 
 
 def parser() -> Parser:
@@ -33,22 +39,16 @@ def main(words: Sequence[str] | None) -> int:
     """
     arguments = parser().parse_intermixed_args(words)
     from fedtext.config.files import load
-    from fedtext.corpora.prepare import prepare
     from fedtext.corpora.statistics import render
     from fedtext.errors import UserError
-    from fedtext.models.inits import FileInit
     from fedtext.runtime.folders import folder_of
 
     _, experiment = load(arguments.experiment, arguments.overrides, more=arguments.plugin)
     if arguments.picture and experiment.corpus.language:
         raise UserError("--picture shows the classes of texts, and those of a language model have none: leave it out")
-    embedding = experiment.model.embedding
-    if not isinstance(embedding.init, FileInit):  # others, which may take minutes to train, change no statistics
-        embedding = embedding.model_copy(update={"init": type(embedding)().init})
     data = None if arguments.data is None else folder_of(arguments.data, "--data")
-    facts = experiment.corpus, embedding, experiment.seed, data, experiment.own_vocabularies
-    corpus = prepare(*facts, audited=False)
-    print(render(corpus))
+    corpus, lacking = _prepared(experiment, data)
+    print("\n".join(filter(None, (render(corpus), lacking))))
     if arguments.picture:
         from dashboards.partition import picture
 
@@ -57,6 +57,22 @@ def main(words: Sequence[str] | None) -> int:
         except OSError as error:
             raise UserError(f"--picture: {arguments.picture} cannot be written ({error.strerror})") from error
     return 0
+
+
+def _prepared(experiment: "Experiment", data: Path | None) -> tuple["Corpus", str]:
+    """Return the corpus, and what is wrong with the file of its word vectors; empty if nothing is, or there is none."""
+    from fedtext.corpora.prepare import prepare
+    from fedtext.errors import UserError
+    from fedtext.models.inits import FileInit
+
+    given = experiment.model.embedding
+    plain = given.model_copy(update={"init": type(given)().init})  # vectors that are trained change no statistics
+    prepared = partial(prepare, audited=False, own=experiment.own_vocabularies)
+    try:
+        chosen = given if isinstance(given.init, FileInit) else plain
+        return prepared(experiment.corpus, chosen, experiment.seed, data), ""
+    except UserError as error:  # if it is about the corpus, this ends in the same one
+        return prepared(experiment.corpus, plain, experiment.seed, data), f"word vectors: {error}"
 
 
 if __name__ == "__main__":

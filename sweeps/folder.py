@@ -138,7 +138,9 @@ class RunFolder(Begun):
         plan["trials"] = shared | {case.id: shared.get(case.id, About()) | _about(case) for case in cases}
         key = state_key()
         plan["key"] = key.id if key else None
-        plan["packages"] = needed_by([experiment, *(case.experiment for case in cases)])
+        needed = needed_by([experiment, *(case.experiment for case in cases)])
+        there = self._plan().get("packages", []) if command is None else []
+        plan["packages"] = needed + [package for package in there if package not in needed]
         new, longer = not self.path.exists(), command is not None and self.longer(experiment)
         with writing(self.path, "storage"):
             try:

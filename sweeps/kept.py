@@ -204,6 +204,7 @@ def render(tables: Sequence[Path]) -> list[Path]:
         UserError: The paper has no such table any more, or the files cannot be written.
     """
     for file in tables:
+        read_csv(file)  # before the folder of a table that does not exist is made for the lock
         with alone(file.parent):
             made = read_csv(file)
             if made.source.table not in papers.load(made.source.paper).tables:

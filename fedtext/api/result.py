@@ -65,7 +65,7 @@ class Result:
 
     @property
     def state(self) -> Mapping[str, NDArray[np.float32]]:
-        """The shared parameters, by name."""
+        """The shared parameters, by name; of a loaded model also tables of its clients that are the same for all."""
         return self.trained.shared
 
     @cached_property

@@ -35,7 +35,10 @@ class Experiment(Settings):
         parts.append(("server.aggregation", self.aggregation))
         parts += [("adversaries.attack", self.adversaries.attack)] if self.adversaries else []
         used = ((key, defining(type(part))) for key, part in parts)
-        found = {plugin.module: (plugin, key) for key, plugin in used if plugin}
+        found: dict[str, tuple[Plugin, str]] = {}
+        for key, plugin in used:
+            if plugin:
+                found.setdefault(plugin.module, (plugin, key))
         found |= {plugin.module: (plugin, "plugins") for plugin in self.plugins}  # a file may have another name there
         return dict(found.values())
 

@@ -280,9 +280,12 @@ class Federation(Generic[FleetT]):
         if round_ == 1:  # later ones have the same terms
             texts = max((self.fleet.clients[client].samples for client in traffic.completed), default=0)
             check_terms(self.experiment, traffic.sums, texts)
-        if self.failures:  # first: an attempt that was opened is not given up for another one
-            self.failures.check(round_, len(attempts), traffic.errors)
-        if repeats.too_few(self.experiment, traffic):
+        few = repeats.too_few(self.experiment, traffic)
+        if self.failures and not (few and self.failures.goes_on(round_, len(attempts))):
+            self.failures.check(
+                round_, len(attempts), traffic.errors
+            )  # what was opened is not given up for another one
+        if few:
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
             self.failures.keep(round_, [each.failed for each in attempts])

@@ -116,7 +116,7 @@ class Fleet(Protocol):
         withheld: Rows of the table that no client sends; None if there are none.
         baselines: Metrics of models without training, by name (for language models those of unigrams).
         noise: The run's key of random draws that hide something, for its clients and its server.
-        left_out: Ids of the clients that ``train`` leaves out, since they failed in this round before it was repeated.
+        left_out: Ids of the clients that are not trained, since they failed in this round before it was repeated.
     """
 
     withheld: NDArray[np.int64] | None

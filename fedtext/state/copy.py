@@ -15,6 +15,7 @@ later: `Outage` says when. Files whose names begin with a dot belong to one mach
 owner there at its next copy and stops; what both wrote until then has the same bits.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -234,8 +235,13 @@ class Copy:
             if name.startswith(f"{unit}/") and name.rpartition("/")[2] not in names:
                 self._remove(name)
         for name in sorted(names - {checkpoint.SUMS}):
-            if name not in same or not self._copied(f"{unit}/{name}", same[name]):
-                self._write(f"{unit}/{name}", (folder / name).read_bytes())
+            if name in same and self._copied(f"{unit}/{name}", same[name]):
+                continue
+            data = (folder / name).read_bytes()
+            if name in same and hashlib.sha256(data).hexdigest() != listed(content)[name]:  # not read so far
+                self._is_sound(unit)  # says what is wrong with it
+                return False
+            self._write(f"{unit}/{name}", data)
         self._write(f"{unit}/{checkpoint.SUMS}", content)
         return True
 

@@ -20,7 +20,7 @@ from fedtext.state.noise_key import NoiseKey
 FILE = "failures.json"
 OTHERS = (
     "round {}: other clients failed in it than before the run was interrupted, and the difference of both sums would "
-    "show their updates: start a new run"
+    "show their updates: start a new run with another seed"
 )
 AGAIN = "failed in this round before the run was interrupted"
 KEPT = 10  # checkpoints: a run goes on after one of the last two, and its copy at a URI may be some behind
@@ -35,7 +35,7 @@ class Failures:
 
     Args:
         folder: The folder of the run's state.
-        noise: The run's key. Failures under another key are of no matter: its noise was another.
+        noise: The run's key. Failures under another key are of another run, whose noise was another.
         send: Copies a file of the folder, by its name, to where another machine may continue the run; None: nowhere.
 
     Raises:
@@ -69,6 +69,10 @@ class Failures:
         there = set(before)
         left, trained = ([i for i in clients if self._of(name, i, kind) in there] for kind in (False, True))
         return left, trained
+
+    def goes_on(self, round_: int, attempt: int) -> bool:
+        """Return whether an attempt at a round was given up when it was computed before, and another one followed."""
+        return _name(round_, attempt + 1) in self.known
 
     def check(self, round_: int, attempt: int, failed: Collection[int]) -> None:
         """Check that those who failed in an attempt at a round are those of before, if it is repeated.

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from fedtext.config.experiment import Experiment
-from fedtext.models.inits import CheckpointInit, FileInit, Source, Word2VecInit
+from fedtext.models.inits import CheckpointInit, FileInit, Source, Word2VecInit, has_vectors
 from fedtext.training.config import Steps
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Table, compared
@@ -42,7 +42,8 @@ def vector_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
     found: dict[str, list[str]] = {}
     for name, (case, *_) in rows.items():
         embedding = case.experiment.model.embedding
-        if sources := list(filter(None, map(_source, embedding.sources))):
+        if has_vectors(embedding.sources):
+            sources = list(map(_source, embedding.sources))
             which = sources[0] if len(sources) == 1 else f"one of {', '.join(sources)} for each client"
             found.setdefault(f"{which}; {embedding.dim} numbers each", []).append(name)
     alone = len(found) == 1 and len(rows) == len(next(iter(found.values())))
@@ -50,7 +51,7 @@ def vector_notes(rows: Mapping[str, Sequence[Case]]) -> list[str]:
 
 
 def _source(source: Source) -> str:
-    """Return what initial word vectors are; empty for random ones."""
+    """Return what initial word vectors are."""
     match source:
         case FileInit():
             return Path(source.path).name
@@ -59,7 +60,7 @@ def _source(source: Source) -> str:
         case Word2VecInit():
             texts = {"unlabeled": "unlabeled texts", "train": "train texts", "full": "texts of all splits"}
             return f"{'skip-gram' if source.skip_gram else 'CBOW'}, trained on the corpus's {texts[source.corpus]}"
-    return ""
+    return "random ones"
 
 
 def _training(experiment: Experiment) -> str:

@@ -87,3 +87,6 @@ def test_the_command_says_how_many_words_have_vectors(tmp_path: Path, capsys: py
     assert main([str(path), f"model.embedding.init={{file: {{path: {tmp_path / 'vectors.txt'}}}}}"]) == 0
     assert f"{1 - 3 / len(words):.1%} of the vocabulary" in (said := capsys.readouterr().out)
     assert "3 words have none." in said
+    assert main([str(path), "model.embedding.init={file: {path: nowhere.txt}}"]) == 0
+    assert "word vectors: " in (said := capsys.readouterr().out)
+    assert "nowhere.txt" in said

@@ -318,6 +318,28 @@ def test_a_damaged_file_at_the_store_is_copied_into_every_other_checkpoint_only(
     assert said.endswith(f"round-000013 is damaged: {old} has changed since it was written; going back to round 12")
 
 
+def test_a_damaged_file_is_not_sent_in_the_place_of_one_that_the_store_cannot_copy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, there = tmp_path / "first", tmp_path / "there"
+    there.mkdir()
+    copy = Copy(folder, Remote(f"file://{there}", "storage")).take()
+    checkpoints = Checkpoints(folder / "00-a" / "checkpoint", "print")
+    for round_ in range(1, 13):
+        records = [RoundRecord(n, 0.0, {"Ag": n / 10}) for n in range(1, round_ + 1)]
+        given = {0: b"state"} if checkpoints.wanted() is None else {}
+        checkpoints.save(np.full(3, round_, np.float32), given, records)
+        if round_ == 12:
+            old = folder / "00-a" / "checkpoint" / "round-000012" / "records-000001-000008.jsonl"
+            old.unlink()  # and not changed in the earlier checkpoints, with which it may share its content
+            old.write_bytes(b"damaged")
+        copy.push("00-a", checkpoints=True)
+    sound = [path.parent.name for path in sorted(there.glob(f"00-a/checkpoint/*/{SUMS}"))]
+    assert sound == ["round-000010", "round-000011"]
+    (said,) = (record.message for record in caplog.records if record.levelname == "WARNING")
+    assert f"{old.name} has changed since it was written; it is not copied to" in said
+
+
 def test_two_checkpoints_that_are_sent_together_have_no_copy_of_the_same_file(store: Store, tmp_path: Path) -> None:
     """So it is after the store was away for some rounds."""
     folder = tmp_path / "a" / "first"
