@@ -20,7 +20,7 @@ from fedtext.messages import Update
 from fedtext.metrics import Metric
 from fedtext.schema import Strict
 
-# What an audit of one's own is written with.
+# The names that an audit of one's own needs.
 __all__ = ["Audit", "Known", "LocalUpdate", "Observation", "Population", "Setting", "State", "Words"]
 
 

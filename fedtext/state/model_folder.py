@@ -3,7 +3,7 @@
 A folder has ``experiment.yaml``, ``model.json`` (classes, labels, clients, what the folder discloses),
 ``model.safetensors`` (the shared parameters by name; tables have a row for each entry of the vocabulary),
 ``vocabulary.json``, ``tokenizer/`` if there is one, and with ``save.model: clients`` the private parameters of each
-client in ``clients/``, but for tables that nobody trains and that are the same for all, which are beside the shared
+client in ``clients/``, but for tables that are not trained and are the same for all, which are beside the shared
 ones. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared
 factors of an adapter in the format of the package peft, and ``initial_adapter/`` those that training began with, if
 from a file.
