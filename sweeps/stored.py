@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from fedtext.config.packages import Package
+from fedtext.config.package import Package
 from fedtext.errors import UserError
 from fedtext.runtime.json_files import read_json
 

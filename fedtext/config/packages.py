@@ -2,32 +2,19 @@
 
 from collections.abc import Iterable, Sequence
 from importlib import metadata, util
-from typing import TYPE_CHECKING, NotRequired
 
-from typing_extensions import TypedDict
-
-if TYPE_CHECKING:  # they import torch, for which lists of runs do not wait
-    from fedtext.config.experiment import Experiment
-    from fedtext.config.loading import Plugin
-
-GROUP = "fedtext.plugins"  # entry points of packages whose plug-ins are always available
+from fedtext.config.experiment import Experiment
+from fedtext.config.loading import Plugin
+from fedtext.config.package import Package
+from fedtext.config.plugins import GROUP
 
 
-class Package(TypedDict):
-    """An installed module and the package that it is from. A module that no package has, has no name and version."""
-
-    module: str
-    name: str
-    version: str
-    key: NotRequired[str]  # of an experiment, by which it is needed
-
-
-def packages_of(plugins: "Iterable[Plugin]") -> list[Package]:
+def packages_of(plugins: Iterable[Plugin]) -> list[Package]:
     """Return the packages of those plug-ins that are installed modules, with their versions here."""
     return [_package(plugin.name) for plugin in plugins if plugin.source is None]
 
 
-def needed_by(experiments: "Iterable[Experiment]") -> list[Package]:
+def needed_by(experiments: Iterable[Experiment]) -> list[Package]:
     """Return the packages of the plug-ins of experiments, each with the first key by which it is needed."""
     keys: dict[str, str] = {}
     for plugin, key in (pair for one in experiments for pair in one.keys_of_plugins.items()):

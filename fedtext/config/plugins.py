@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from fedtext import metrics
 from fedtext.config.loading import KINDS, LISTS, Plugin, find_plugin, load_plugin
-from fedtext.config.packages import GROUP
 from fedtext.errors import UserError
 from fedtext.schema import names_of
+
+GROUP = "fedtext.plugins"  # entry points of packages whose plug-ins are always available
 
 _active: tuple[Plugin, ...] = ()
 

@@ -24,7 +24,8 @@ from typing_extensions import TypedDict
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
 from fedtext.config.loading import FOLDER as PLUGINS
-from fedtext.config.packages import Package, differing, missing, packages_of
+from fedtext.config.package import Package
+from fedtext.config.packages import differing, missing, packages_of
 from fedtext.errors import UserError, writing
 from fedtext.layout import is_table
 from fedtext.ledger import FILE as LEDGER
