@@ -19,6 +19,7 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
+from fedtext.runtime.machine import machine
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum, Summation
 from fedtext.state.model_folder import ClientPart
@@ -33,10 +34,12 @@ class Host:
     Args:
         node: Ray's id of the node.
         unused_gpu: why the actor does not use the GPU that is reserved for it; empty if it does or has none.
+        machine: Name of what it computes with.
     """
 
     node: str
     unused_gpu: str
+    machine: str
 
 
 @ray.remote
@@ -91,7 +94,7 @@ class ClientActor:
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
         self.metrics.gpu_memory(self.on_gpu)
-        return Host(context.get_node_id(), unused)
+        return Host(context.get_node_id(), unused, machine(device, experiment.engine == "native"))
 
     def train(
         self,

@@ -146,7 +146,8 @@ def rounds(
     Yields:
         The record of each round, and sentences, which may be empty: ``unused_gpus`` if GPUs are reserved that no actor
         can use, ``uncopied`` if the run's copy at a URI cannot be brought up to date from this round on, ``short`` if
-        it has fewer actors than planned.
+        it has fewer actors than planned, ``machines`` names those that clients have been trained on, ``changed`` if
+        results begin to depend on them.
     """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()
@@ -172,6 +173,7 @@ def rounds(
             metrics.completed(record, federation.fleet.took)
             said = {"unused_gpus": federation.fleet.unused_gpus, "uncopied": "" if told else uncopied}
             said["short"], told = federation.fleet.short, uncopied
+            said |= {"machines": "; ".join(federation.machines.known), "changed": federation.notice}
             yield _with_nodes(record, federation), said
             if record.round == assignment.until:
                 break

@@ -123,8 +123,8 @@ class TrialCallback(Callback):
 
     def changed(self, case_id: str, sentence: str) -> None:
         """Note what has changed of a case, for its tag ``changes``."""
-        before = self.tags.get(case_id, {}).get("changes", "")
-        self.tags[case_id] = {"changes": f"{before}; {sentence}" if before else sentence}
+        tags = self.tags.setdefault(case_id, {})
+        tags["changes"] = f"{tags['changes']}; {sentence}" if "changes" in tags else sentence
 
     def expect(self, more: int) -> None:
         """Set the number of trials that are not known yet."""
@@ -204,6 +204,10 @@ class TrialCallback(Callback):
             self._warn_of_gpus(case_id, unused)
         if uncopied := result.get("uncopied"):
             self._warn(case_id, uncopied)
+        if machines := result.get("machines"):
+            self.tags.setdefault(case_id, {})["machines"] = machines
+        if changed := result.get("changed"):
+            self._warn(case_id, changed)
         if (short := result.get("short", "")) != self._short.get(case_id, ""):
             self._short[case_id] = short
             self._warn(case_id, short or WHOLE)

@@ -111,6 +111,8 @@ def run(
         corpus = prepare(*facts, audited=bool(single.audits))
         federation = _started(single, corpus, device, folder)
         for record in federation.run():
+            if federation.notice:
+                logger.warning(federation.notice)
             if folder:
                 write_files(record, folder)
             if on_round:

@@ -16,6 +16,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
+from fedtext.runtime.machine import machine
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum
 from fedtext.state.model_folder import ClientPart
@@ -41,6 +42,7 @@ class LocalFleet:
         check_audits(experiment, corpus)
         self.withheld = withheld(experiment, corpus)
         self.baselines: Mapping[str, float] = baselines(experiment, corpus, self.clients)
+        self.machines: Collection[str] = (machine(device, experiment.engine == "native"),)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
         self.worker.population = population(self.worker)

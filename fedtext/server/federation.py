@@ -33,6 +33,7 @@ from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.failures import AGAIN, OTHERS, Failures
+from fedtext.state.machines import Machines
 from fedtext.wire.decoder import Decoder
 
 
@@ -46,6 +47,10 @@ class Federation(Generic[FleetT]):
         checkpoints: Where the state is saved; None: it is not.
         continuations: Texts that the final model continues; None: there are none.
         failures: Which clients failed in earlier rounds, if a repeated one has to have the same; None: it has not.
+        machines: Those of earlier rounds; None: they are not known, and those of this run are not written down.
+
+    Attributes:
+        notice: A sentence if, from the last round on, results depend on the machines; else empty.
 
     Raises:
         UserError: More rounds are completed than ``training.rounds``, or the checkpoint cannot be used.
@@ -59,9 +64,11 @@ class Federation(Generic[FleetT]):
         checkpoints: Checkpoints | None,
         continuations: Continuations | None = None,
         failures: Failures | None = None,
+        machines: Machines | None = None,
     ) -> None:
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
         self.continuations, self.failures = continuations, failures
+        self.machines, self.notice = machines or Machines(), ""
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
         self.flat = self.layout.pack(shared)
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
@@ -117,6 +124,7 @@ class Federation(Generic[FleetT]):
             if self.buffer:
                 self.buffer.begin(round_, before, handle)
             attempts, aggregated = self._train(handle, round_)
+            self.notice = self.machines.train(round_, self.fleet.machines)
             if not finite(self.flat):
                 raise UserError(
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "

@@ -128,6 +128,10 @@ class Fleet(Protocol):
     def clients(self) -> ClientTable:
         """All clients, in the order of their ids 0..n-1."""
 
+    @property
+    def machines(self) -> Collection[str]:
+        """Names of the machines that clients are trained on (``runtime.machine``), in any order."""
+
     def broadcast(self, flat: NDArray[np.float32]) -> Any:
         """Give the shared parameters to every place that hosts clients, once.
 

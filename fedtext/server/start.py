@@ -19,6 +19,7 @@ from fedtext.state import noise_key as noise_keys
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.failures import Failures
 from fedtext.state.fingerprint import fingerprint
+from fedtext.state.machines import Machines
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.state.seal import StateKey
 
@@ -51,16 +52,17 @@ def start(
     """
     made_from = experiment, corpus.content, participant_count(experiment, corpus, clients)
     shared, private = initial(experiment, corpus, clients)
-    checkpoints = None
+    checkpoints = machines = None
     if folder:
-        factors = strategy(experiment)
-        checkpoints = Checkpoints(folder, fingerprint(*made_from), key, factors.coefficients if factors else ())
+        factors, name = strategy(experiment), fingerprint(*made_from)
+        checkpoints = Checkpoints(folder, name, key, factors.coefficients if factors else ())
+        machines = Machines(folder, name, _is_noisy(experiment))
     noise = noise_key(*made_from, folder, key)
     failures = _failures(experiment, folder, noise, send)
     made = fleet(private=private, noise=noise)
     try:
         texts = Continuations.of(experiment, corpus, clients)
-        federation = Federation(experiment, shared, made, checkpoints, texts, failures)
+        federation = Federation(experiment, shared, made, checkpoints, texts, failures, machines)
         if send and noise.secret and not federation.history:
             send(noise_keys.FILE)
         return federation
@@ -78,9 +80,14 @@ def _failures(
 
 
 def _hides(experiment: Experiment) -> bool:
-    """Return whether noise hides clients, at the server or in what they send, or masks do."""
+    """Return whether noise hides clients, or masks do."""
     secure = experiment.server.secure_aggregation
-    if experiment.server.noise or experiment.training.dp_sgd or (secure and secure.masks):
+    return bool(secure and secure.masks) or _is_noisy(experiment)
+
+
+def _is_noisy(experiment: Experiment) -> bool:
+    """Return whether noise hides clients, at the server or in what they send."""
+    if experiment.server.noise or experiment.training.dp_sgd:
         return True
     sent = Sent(1, experiment.training.rounds, DELTA)
     steps = zip(experiment.uplink, bounds(experiment.uplink), strict=False)  # the last bound is behind all of them

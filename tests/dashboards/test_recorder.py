@@ -92,12 +92,16 @@ def test_a_trial_is_recorded_whether_or_not_it_is_displayed(
         callback = TrialCallback([case], recorder, display, lambda case_id: [RoundRecord(1, 0.0, {})], losses=losses)
         callback.on_trial_start(0, [], trial)
         last = RoundRecord(case.experiment.training.rounds, 0.0, {})
-        callback.on_trial_result(0, [], trial, {"record": last, "unused_gpus": "a GPU is not used"})
+        said = {"unused_gpus": "a GPU is not used", "machines": "A; B", "changed": "results depend on the machines"}
+        callback.on_trial_result(0, [], trial, {"record": last, **said})
         callback.on_trial_complete(0, [], trial)
         callback.change(case, "it goes on with lr=0.1")
+        callback.changed(case.id, "and with lr=0.2")
     assert made.words == ["case opened", "case 1", f"case {last.round}", "case FINISHED"]
     assert trial.run_metadata.num_failures == 0
     assert kept == ["case"]
+    changes = "it goes on with lr=0.1; and with lr=0.2"
+    assert callback.tags == {"case": {"machines": "A; B", "changes": changes}}
 
 
 def test_a_second_ctrl_c_waits_for_nothing_and_tells_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:

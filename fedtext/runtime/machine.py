@@ -1,0 +1,53 @@
+"""What the rounding of local updates depends on beside the experiment: the processor and the software."""
+
+import platform
+import re
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from fedtext.errors import UserError
+from fedtext.runtime.compiled import compiler_name
+
+# What /proc/cpuinfo says of a processor's design, on x86 and on ARM. Its name is left out: the same design has several.
+DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
+
+
+def machine(device: str, native: bool) -> str:
+    """Return the name of what this process computes with. Where two names are equal, updates have the same bits.
+
+    Args:
+        device: The torch device that clients train on.
+        native: Whether they train with engine ``native``, which the machine's compiler has compiled.
+
+    Returns:
+        Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0, gcc (Debian 12.2.0-14) 12.2.0``.
+    """
+    library = f"torch {torch.__version__.partition('+')[0]}"
+    if torch.device(device).type != "cpu":
+        return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, {library}"
+    parts = [processor(), torch.backends.cpu.get_cpu_capability(), library]
+    return ", ".join([*parts, *([_compiler()] if native else [])])
+
+
+@cache
+def processor() -> str:
+    """Return the design of this machine's processor: its vendor and numbers, or its name where Linux does not run."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    found = dict[str, str]()
+    for name, value in (re.split(r"\s*:\s*", line, maxsplit=1) for line in lines if ":" in line):
+        found.setdefault(name, value)
+    known = [found[name] for name in DESIGN if found.get(name)]
+    return f"{known[0]} {'/'.join(known[1:])}" if known else platform.processor() or platform.machine()
+
+
+@cache
+def _compiler() -> str:
+    try:
+        return compiler_name()
+    except UserError:  # it was removed after it had compiled
+        return "no compiler"
