@@ -14,6 +14,7 @@ from fedtext.errors import UserError, spelled
 from fedtext.records import RoundRecord
 from fedtext.runtime.lock import is_locked
 from fedtext.state.checkpoint import history
+from fedtext.state.machines import machines_of
 from sweeps.folder import RunFolder
 from sweeps.places import PLAN, STORAGE, home
 from sweeps.points import suggested_points
@@ -75,7 +76,9 @@ def collected(
             found[case.id] = Outcome(status[case.id].status, records, status[case.id].error)
         else:
             left[case.id] = records
-    return Sweep(folder.path.name, experiment, cases, found, left, problems, commands(folder), folder.versions())
+    machines = {name: None for case in cases for name in machines_of(folder.case(case.id) / "checkpoint")}
+    about = commands(folder), folder.versions(), tuple(machines)
+    return Sweep(folder.path.name, experiment, cases, found, left, problems, *about)
 
 
 def commands(folder: RunFolder) -> dict[str, str]:

@@ -134,6 +134,7 @@ class Sweep:
         problems: Sentences on what could not be read.
         commands: How it is repeated, continued and reported, by purpose.
         versions: The versions of the software that worked on it, in order.
+        machines: Names of the machines on which its clients have been trained (``runtime.machine``).
         running: Whether a command works on it.
     """
 
@@ -145,6 +146,7 @@ class Sweep:
     problems: Sequence[str] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
     versions: Sequence[Mapping[str, str]] = ()
+    machines: Sequence[str] = ()
     running: bool = False
 
     @property

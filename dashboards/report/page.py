@@ -166,6 +166,9 @@ def _what_was_run(sweep: Sweep) -> Section:
         parts.append(f"<p>Versions: {clean(told + commit + changed)}.</p>\n")
     if not sweep.versions:
         parts.append(said("The run has not recorded the versions of its software."))
+    if sweep.machines:
+        several = " The last digits of results depend on the machines." if len(sweep.machines) > 1 else ""
+        parts.append(f"<p>Clients were trained on {clean('; '.join(sweep.machines))}.{several}</p>\n")
     metrics = [one.name for one in measures(sweep)]
     meaning = "".join(f"<li>{clean(line)}</li>\n" for line in legend(metrics))
     parts.append(

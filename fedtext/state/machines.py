@@ -20,6 +20,19 @@ NOISY = (
 )
 
 
+def machines_of(folder: Path) -> list[str]:
+    """Return the names of the machines in a folder of a run's state; empty if they are not known."""
+    return _read(folder / FILE)[1]
+
+
+def _read(file: Path) -> tuple[str, list[str]]:
+    """Return the fingerprint and the machines in a file, and nothing of one that is not there or is damaged."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        content = json.loads(file.read_bytes())
+        return str(content["fingerprint"]), [str(name) for name in content["machines"]]
+    return "", []
+
+
 class Machines:
     """The machines of a run, by name (``runtime.machine``), in a file beside its checkpoints.
 
@@ -31,11 +44,9 @@ class Machines:
 
     def __init__(self, folder: Path | None = None, fingerprint: str = "", noisy: bool = False) -> None:
         self.file, self.fingerprint, self.noisy = folder and folder / FILE, fingerprint, noisy
-        self.known: list[str] = []
-        with suppress(OSError, ValueError, KeyError, TypeError):  # none, or it is damaged
-            content = json.loads(self.file.read_bytes()) if self.file else {}
-            if content["fingerprint"] == fingerprint:
-                self.known = [str(name) for name in content["machines"]]
+        before, self.known = _read(self.file) if self.file else ("", [])
+        if before != fingerprint:
+            self.known = []
 
     def train(self, round_: int, names: Collection[str]) -> str:
         """Note the machines on which the clients of a round are trained, before anything comes of it.

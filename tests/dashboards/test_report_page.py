@@ -192,6 +192,11 @@ def test_what_was_run_can_be_repeated(made: dict[str, Sweep], pages: dict[str, s
     assert "space:" in said
     assert "python -m platform.sweep --resume " in said
     assert f"torch {made['small'].versions[0]['version.torch']}" in said
+    (machine,) = made["small"].machines
+    assert f"Clients were trained on {clean(machine)}." in said
+    assert "depend on the machines" not in said
+    twice = page(replace(made["small"], machines=("A <1>", "B")))
+    assert "Clients were trained on A &lt;1&gt;; B. The last digits of results depend on the machines." in twice
     assert "Seeds: 0, 1." in said
     experiment = made["small"].experiment
     tracking = experiment.tracking.model_copy(update={"uri": "http://me:hidden@host"})
