@@ -70,7 +70,8 @@ class SparingMedian(Sparing, MedianStoppingRule):
         """Judge a trial by the records so far, whatever was decided of it before.
 
         Tune's own rule takes each trial for ended once it has been worse than the median. A trial of an earlier sweep
-        may have gone on after that round: it was judged there before the others had come so far.
+        may have gone on after that round: it was judged there before the others had come so far. A round that a trial
+        repeats after it went back to its last checkpoint was judged before, and counts once.
 
         Args:
             tune_controller: Tune's, which is not used.
@@ -81,7 +82,26 @@ class SparingMedian(Sparing, MedianStoppingRule):
             Whether it goes on.
         """
         self._stopped_trials.discard(_ByCase.of(trial.config["case"]))
+        if self._has(trial, result):
+            return TrialScheduler.CONTINUE
         return super().on_trial_result(tune_controller, trial, result)
+
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        """Note that a trial has ended. Tune passes its last report once more, and its own rule would count it twice.
+
+        Args:
+            tune_controller: Tune's, which is not used.
+            trial: The trial.
+            result: Its last report.
+        """
+        if not self._has(trial, result):
+            super().on_trial_complete(tune_controller, trial, result)
+
+    def _has(self, trial: Any, result: Mapping[str, Any]) -> bool:
+        """Return whether a report is of a round that has been reported before."""
+        record: RoundRecord | None = result.get("record")
+        known = self._results.get(_ByCase.of(trial.config["case"]), ())
+        return record is not None and any(one["round"] == record.round for one in known)
 
     def remember(self, histories: Mapping[str, Sequence[RoundRecord]]) -> None:
         """Add the records of trials of an earlier, interrupted sweep. Those that did not end there are judged anew."""

@@ -109,3 +109,32 @@ def test_the_median_rule_remembers_a_trial_that_went_on_after_it_was_worse() -> 
     again.remember(records)
     assert again.on_trial_result(None, Trial("c"), report(5, 0.15)) == go_on
     assert again.on_trial_result(None, Trial("fast"), report(4, 0.9)) == TrialScheduler.STOP
+
+
+def test_the_median_rule_counts_a_round_that_is_repeated_once() -> None:
+    """With checkpoint.every > 1 a trial whose server was lost repeats the rounds since its last checkpoint."""
+    rule, go_on = median(grace_rounds=1), TrialScheduler.CONTINUE
+    for case, losses in nonempty([("a", [0.2] * 4), ("b", [0.8] * 4), ("repeated", [0.1, 0.9, 0.9])]):
+        assert set(decisions(rule, case, *losses)) == {go_on}, case
+    again = [rule.on_trial_result(None, Trial("repeated"), report(n, 0.9)) for n in (2, 3)]
+    again.append(rule.on_trial_result(None, Trial("repeated"), report(4, 0.1)))
+    assert again == [go_on] * 3
+    # Running means over rounds 1 to 4: 0.2, 0.5, 0.8. With its rounds 2 and 3 twice the median would be 0.633.
+    assert decisions(rule, "near", 0.6, 0.6, 0.6, 0.6)[-1] == TrialScheduler.STOP
+
+
+def test_the_median_rule_judges_no_round_that_is_repeated_again() -> None:
+    rule, go_on = median(grace_rounds=1), TrialScheduler.CONTINUE
+    for case, losses in nonempty([("early", [0.9] * 3), ("a", [0.1] * 3), ("b", [0.2] * 3), ("c", [0.15] * 3)]):
+        assert set(decisions(rule, case, *losses)) == {go_on}, case
+    assert rule.on_trial_result(None, Trial("early"), report(3, 0.9)) == go_on, "it was judged after round 3 before"
+    assert rule.on_trial_result(None, Trial("early"), report(4, 0.9)) == go_on, "the others have not come so far"
+
+
+def test_the_median_rule_counts_the_last_round_of_a_trial_that_has_ended_once() -> None:
+    rule = median(grace_rounds=1)
+    for case, losses in nonempty([("a", [0.1, 0.1]), ("b", [0.9, 0.1]), ("c", [0.9, 0.9])]):
+        decisions(rule, case, *losses)
+        rule.on_trial_complete(None, Trial(case), report(2, losses[-1]))
+    # Running means over both rounds: 0.1, 0.5, 0.9. With the last round twice the median would be 0.367.
+    assert decisions(rule, "near", 0.6, 0.45)[-1] == TrialScheduler.CONTINUE
