@@ -87,6 +87,12 @@ class Begun:
             "start a new run"
         )
 
+    def check_packages(self) -> None:
+        """Raise UserError if a plug-in of the run is from a package that is not installed here."""
+        for package in self._plan().get("packages", []):
+            if problem := missing([package]):
+                raise UserError(f"{self.path / PLAN}: {package.get('key', 'plugins')} needs {problem}")
+
     def longer(self, asked: Experiment) -> bool:
         """Whether the run was begun with fewer rounds than ``asked`` has, and its trials train on.
 
@@ -131,7 +137,5 @@ class Begun:
         plan = self._plan()
         if "content" not in plan:
             raise UserError(f"{self.path / PLAN} is damaged (content is missing): {COPY}")
-        for package in plan.get("packages", []):
-            if problem := missing([package]):
-                raise UserError(f"{self.path / PLAN}: {package.get('key', 'plugins')} needs {problem}")
+        self.check_packages()
         return with_plugins(plan["content"], self.path)

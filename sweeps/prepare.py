@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -99,7 +100,12 @@ def asked(request: Request) -> Asked:
         named = None
     overrides, aside = with_seed(overrides, request.seed), False
     if named is not None:
-        content, experiment, source = given(named, overrides, request.plugins)
+        try:
+            content, experiment, source = given(named, overrides, request.plugins)
+        except UserError:
+            if request.resume is not None:
+                _check_packages(request, named, overrides)  # its parts are unknown where their package is gone
+            raise
         if request.command == "run":
             content, experiment, aside = _single(content, experiment)
         storage, remote = places(experiment.storage)
@@ -125,6 +131,29 @@ def asked(request: Request) -> Asked:
         raise UserError("name an experiment file, such as demo.yaml (--help shows examples)")
     folder.check(experiment)
     return Asked(content, experiment, source, folder, aside)
+
+
+def _check_packages(request: Request, named: Given, overrides: Sequence[str]) -> None:
+    """Check that the packages of the run that is resumed are installed, if there is such a run.
+
+    Args:
+        request: The request, which names the run.
+        named: Its experiment, which cannot be used as it is.
+        overrides: Changes to it, ``key=value``.
+
+    Raises:
+        UserError: A package is missing.
+    """
+    assert request.resume is not None
+    storage = STORAGE
+    with suppress(UserError):
+        content = files.read(files.find(named)) if isinstance(named, str | Path) else files.content_of(named)
+        storage = str(override(content, parse_overrides(overrides)).get("storage", STORAGE))
+    try:
+        folder = RunFolder.begun(places(storage)[0], request.resume, request.command)
+    except UserError:  # what is wrong with the experiment is said first
+        return
+    folder.check_packages()
 
 
 def _left(kept: Iterable[Plugin], more: Iterable[str | Path]) -> list[Plugin]:

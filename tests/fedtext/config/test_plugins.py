@@ -174,8 +174,14 @@ def test_a_run_whose_package_is_gone_names_it_and_its_key(
     (folder.path / "plan.json").write_text(json.dumps(plan))
     monkeypatch.delitem(sys.modules, "gone_since")
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(tmp_path)])
-    with pytest.raises(UserError, match=f"^{folder.path}/plan.json: {sentence}"):
-        asked(Request("run", None, resume="first"))
+    (tmp_path / "again.json").write_text(json.dumps(CONTENT))  # which is YAML
+    listed, elsewhere = CONTENT | {"plugins": ["gone_since"]}, CONTENT | {"storage": str(tmp_path / "runs")}
+    for named in nonempty([None, tmp_path / "again.json", CONTENT, listed, elsewhere]):
+        with pytest.raises(UserError, match=f"^{folder.path}/plan.json: {sentence}"):
+            asked(Request("run", named, resume="first"))
+    for run in nonempty([None, "second"]):  # of no run that there is
+        with pytest.raises(UserError, match="method cannot be 'mine'"):
+            asked(Request("run", CONTENT, resume=run))
 
 
 def test_a_run_goes_on_with_another_text_of_its_audits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
