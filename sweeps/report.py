@@ -62,7 +62,7 @@ def collected(
         outcomes: The outcomes of trials that have ended; None: they are read from the folder.
     """
     found, left = dict(outcomes or {}), dict[str, tuple[RoundRecord, ...]]()
-    problems = []
+    problems, unread = [], set[str]()
     status = folder.statuses()
     for case in cases:
         if case.id in found:
@@ -71,6 +71,7 @@ def collected(
             records = tuple(history(folder.case(case.id) / "checkpoint"))
         except UserError as error:
             problems.append(f"The records of {case.id} cannot be read: {error}.")
+            unread.add(case.id)
             continue
         if case.id in status:
             found[case.id] = Outcome(status[case.id].status, records, status[case.id].error)
@@ -78,7 +79,7 @@ def collected(
             left[case.id] = records
     machines = {name: None for case in cases for name in machines_of(folder.case(case.id) / "checkpoint")}
     about = commands(folder), folder.versions(), tuple(machines)
-    return Sweep(folder.path.name, experiment, cases, found, left, problems, *about)
+    return Sweep(folder.path.name, experiment, cases, found, left, problems, *about, unread=unread)
 
 
 def commands(folder: RunFolder) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The content of a report, read from the records of a sweep: a row for each of its cases."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -136,6 +136,7 @@ class Sweep:
         versions: The versions of the software that worked on it, in order.
         machines: Names of the machines on which its clients have been trained (``runtime.machine``).
         running: Whether a command works on it.
+        unread: Ids of the cases whose records cannot be read.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Sweep:
     versions: Sequence[Mapping[str, str]] = ()
     machines: Sequence[str] = ()
     running: bool = False
+    unread: Collection[str] = ()
 
     @property
     def metric(self) -> str:
@@ -191,7 +193,8 @@ class Sweep:
             return []
         pairs = of_pairs([run for row in self.rows for run in row.canaries()])
         known = {sample.case_id: sample.ledger for row in self.rows for sample in row.samples}
-        trials = [Trial(case.experiment, known.get(case.id, [])) for case in self.cases]
+        lost = set(self.unread) | {case for case, outcome in self.outcomes.items() if outcome.status != "failed"}
+        trials = [Trial(one.experiment, known.get(one.id, []), one.id in lost) for one in self.cases]
         return [*of_trials(trials), *pairs]
 
     def names(self) -> list[str]:

@@ -36,8 +36,8 @@ _LATER = (
 _BOTH = "runs that are private with or without a client are so with zeros for its updates too"
 _INDEPENDENT = "each run draws samples of clients of its own, from the key of its noise, independent of all others"
 _SHARED = (
-    "{} runs are composed without amplification: by their records a version of fedtext wrote them that drew the same "
-    "samples of clients for all runs of a seed"
+    "{} runs are composed without amplification: no record of theirs says that their samples of clients are their own, "
+    "and earlier versions of fedtext drew the same ones for all runs of a seed"
 )
 _UNKNOWN = (
     "not computed: clients add the noise, and what it guarantees depends on each run's number of coordinates: it is "
@@ -51,11 +51,14 @@ class Trial:
 
     Attributes:
         experiment: The experiment.
-        ledger: The entries of its ledger. They are needed if clients add noise; empty: it has completed no round.
+        ledger: The entries of its ledger. They are needed if clients add noise; empty: it has completed no round, or
+            its records are lost.
+        lost: Whether an empty ledger means that its records are lost: it has completed rounds.
     """
 
     experiment: "Experiment"
     ledger: Sequence[Entry] = ()
+    lost: bool = False
 
     @property
     def is_noised(self) -> bool:
@@ -75,9 +78,11 @@ class Trial:
 
     @property
     def draws_own_samples(self) -> bool:
-        """Whether its samples do not depend on those of other runs. A run that has no ledger yet is to draw such."""
-        secret = self.experiment.privacy.noise == "secret"
-        return secret or not self.ledger or any(OWN_SAMPLES in entry.assumptions for entry in self.ledger)
+        """Whether its samples do not depend on those of other runs. A run that has no ledger yet is to draw such; of
+        one whose ledger is lost it is not known."""
+        if self.experiment.privacy.noise == "secret" or not (self.ledger or self.lost):
+            return True
+        return any(OWN_SAMPLES in entry.assumptions for entry in self.ledger)
 
 
 def together(trials: Iterable[Trial]) -> Iterator[tuple[Entry, Sequence[Trial]]]:

@@ -1,15 +1,20 @@
 """The sentence of a sweep's report on the guarantee of all its trials together."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dashboards.report.collect import Sweep
+from dashboards.trial import Outcome
 from fedtext.accounting import composition
 from fedtext.config.files import validate
 from fedtext.ledger.report import of_trials
 from fedtext.ledger.together import Trial
+from sweeps.folder import RunFolder
+from sweeps.report import collected
 from tests.fedtext.ledger.noisy import ROUNDS, central
+from tests.loops import nonempty
 from tune_spaces.cases import cases
 
 
@@ -24,6 +29,30 @@ def test_the_trials_of_a_sweep_have_a_guarantee_together() -> None:
     assert f": the 2 of seed 0 together: epsilon = {epsilon:.4g} at delta = 1e-05" in sentence
     changing = experiment.model_copy(update={"tune": experiment.tune.model_copy(update={"scheduler": "pbt"})})
     assert Sweep("swept", changing, swept.cases, {}, {}).guarantees() == []
+
+
+def test_trials_that_have_ended_without_records_are_not_taken_for_new_ones(tmp_path: Path) -> None:
+    """An earlier version may have run them, whose trials of a seed had the same samples."""
+    pytest.importorskip("dp_accounting")
+    participation = {"fraction": 0.1, "sampling": "poisson"}
+    keys = central(1.0, {"multiplier": 2.0}, participation=participation, tune={"metric": "Ap"})
+    content = keys.model_dump(mode="json") | {"space": {"server.noise.multiplier": {"grid": [2.0, 3.0]}}}
+    experiment, folder = validate(content), RunFolder(tmp_path)
+    planned = cases(content, experiment, "test")
+    alike = "2 runs are composed without amplification"
+    folder.create(content, experiment, "sweep")
+    for status in nonempty(["left", "failed", "finished", "stopped"]):
+        for case in nonempty(planned) if status != "left" else ():
+            folder.record(case.id, Outcome(status))
+        (sentence,) = collected(folder, experiment, planned).guarantees()
+        assert (alike in sentence) == (status in ("finished", "stopped")), status
+    for case in nonempty(planned):
+        (folder.case(case.id) / "checkpoint" / "round-000001").mkdir(parents=True)  # with no file: it is damaged
+        (folder.case(case.id) / "outcome.json").unlink(missing_ok=True)
+    found = collected(folder, experiment, planned)
+    assert len(found.problems) == len(found.unread) == len(planned)
+    (sentence,) = found.guarantees()
+    assert alike in sentence
 
 
 @pytest.mark.parametrize(
