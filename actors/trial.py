@@ -67,9 +67,11 @@ class Given:
 def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> None:
     """Run a trial: the trainable of Ray Tune.
 
-    It reports the ``record`` of each round. If the trial fails it reports the ``error``, whether it is a
-    ``user_error``, and whether the run is ``taken``: another command has continued it. If its nodes were lost and no
-    other one has room it reports that it is ``displaced``, and ends: it has to be planned again.
+    It reports the ``record`` of each round, and if it lost client actors since the one before, why they were ``lost``,
+    and the round that the checkpoint to which it went back had ``reached``, 0 without one. If the trial fails it
+    reports the ``error``, whether it is a ``user_error``, and whether the run is ``taken``: another command has
+    continued it. If its nodes were lost and no other one has room it reports that it is ``displaced``, and ends: it has
+    to be planned again.
 
     If client actors die or hang, or Ray kills them because memory runs out, new ones continue from the last checkpoint.
     If this process dies or hangs, Tune starts it again, and the trial continues in the same way.
@@ -96,12 +98,13 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
     reported, lost, in_row, measured = _reached(assignment.folder / "checkpoint"), "", 0, Measured()
+    back = 0  # the round that the trial went back to
     while in_row <= assignment.experiment.resources.max_restarts:
         try:
             for record, said in rounds(assignment, metrics, measured, reported):
                 if record.round > reported:
                     reported, in_row = record.round, 0
-                    tune.report({"record": record, "lost": lost, **said})
+                    tune.report({"record": record, "lost": lost, "reached": back, **said})
                     lost = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
@@ -114,7 +117,7 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
             return
         except LOST as error:
             in_row += 1
-            lost = str(error).partition("\n")[0]
+            lost, back = str(error).partition("\n")[0], _reached(assignment.folder / "checkpoint")
             metrics.add(retries=1)
             logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)
     metrics.add(trials_failed=1)

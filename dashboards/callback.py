@@ -17,7 +17,7 @@ from dashboards.pending import Pending
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, say, title
-from fedtext.errors import OwnershipLostError
+from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 
 if TYPE_CHECKING:
@@ -71,8 +71,10 @@ class TrialCallback(Callback):
         self.recorder, self.progress, self.history = recorder, progress, history
         self.about, self.on_end = about or (lambda case: About()), on_end
         self.outcomes: dict[str, Outcome] = {}
-        # Cases whose trial was given up before it started, to be tried once more; None: this is the second attempt.
+        # Cases whose trial was given up while its server started, to be tried once more; None: this is the second
+        # attempt.
         self.lost: set[str] | None = set()
+        self._servers: dict[str, bool] = {}  # whether the server of a case runs, or died and is to be started again
         self.displaced: set[str] = set()  # cases without a place on the nodes that are left
         self.over: OwnershipLostError | None = None  # another command has continued the run
         self.faults: set[tuple[str, str]] = set()
@@ -177,6 +179,7 @@ class TrialCallback(Callback):
     @never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
+        self._servers[case.id] = True
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
         self._open(case)
@@ -212,7 +215,7 @@ class TrialCallback(Callback):
             self._short[case_id] = short
             self._warn(case_id, short or WHOLE)
         if lost := result.get("lost"):
-            self._losses.add(case_id, f"since it lost a client actor ({lost})")
+            self._losses.add(case_id, f"since it lost a client actor ({lost})", result["reached"])
         record, sentence = self._losses.regained(case_id, self._records.get(case_id, ()), record)
         if sentence:
             self._warn(case_id, sentence)
@@ -226,6 +229,7 @@ class TrialCallback(Callback):
     @never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
+        self._servers.pop(case_id, None)
         records = self._records.get(case_id, ())
         if self.over or case_id in self.displaced:
             return
@@ -239,14 +243,13 @@ class TrialCallback(Callback):
 
     @never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._losses.add(trial.config["case"], f"since it lost its server ({raised(trial)})")
-        self._count(trial.config["case"], retries=1)
+        self._servers[trial.config["case"]] = False
+        self._lose_server(trial)
 
     @never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
-        if self.lost is not None and case_id not in self._records and case_id not in self.lost:
-            self.lost.add(case_id)
+        if self._is_left(trial):
             return
         if case_id not in self._records:  # it never started, and is recorded in MLflow all the same
             self._open(self.cases[case_id])
@@ -254,6 +257,32 @@ class TrialCallback(Callback):
             self._count(case_id, trials_failed=1)
         error = self._errors.get(case_id) or (failure_of(trial), False)
         self._end(case_id, Outcome("failed", self._records.get(case_id, ()), *error))
+
+    def _is_left(self, trial: Trial) -> bool:
+        """Return whether a trial that Tune gives up is tried once more, and add it to ``lost`` then.
+
+        Tune may start a trial in a process that another one has left. If that process dies meanwhile, it gives up the
+        trial, whatever restarts are left.
+        """
+        case_id = trial.config["case"]
+        runs = self._servers.pop(case_id, None)
+        if runs or self.lost is None or case_id in self.lost:
+            return False
+        if runs is not None:  # it had started, and counts its restarts
+            if not trial.should_recover():
+                return False
+            self._lose_server(trial)
+        self.lost.add(case_id)
+        return True
+
+    def _lose_server(self, trial: Trial) -> None:
+        """Note that a trial goes back to its last checkpoint since the process of its server died."""
+        case_id = trial.config["case"]
+        self._count(case_id, retries=1)
+        reached = 0
+        with suppress(UserError):  # continuing from damaged checkpoints raises it again
+            reached = max((record.round for record in self.history(case_id)), default=0)
+        self._losses.add(case_id, f"since it lost its server ({raised(trial)})", reached)
 
     def _count(self, case_id: str, **amounts: float) -> None:
         """Export counts of a trial whose server has died: others are exported by the server."""

@@ -39,6 +39,7 @@ class Losses:
         self._read, self._write = read, write
         self._unwritten: set[str] = set()
         self._whys: dict[str, list[str]] = {}  # why a trial went back since its last record
+        self._reached: dict[str, int] = {}  # the round that it went back to; 0: its beginning
         self._so_far: dict[str, Lost] = {}
 
     def of(self, case: str) -> Lost:
@@ -47,9 +48,16 @@ class Losses:
             self._so_far[case] = self._read(case)
         return self._so_far[case]
 
-    def add(self, case: str, why: str) -> None:
-        """Note that a trial goes back to its last checkpoint."""
+    def add(self, case: str, why: str, reached: int) -> None:
+        """Note that a trial goes back to its last checkpoint.
+
+        Args:
+            case: The trial's case.
+            why: The cause.
+            reached: The round of its last checkpoint; 0: it has none, and begins again.
+        """
         self._whys.setdefault(case, []).append(why)
+        self._reached[case] = reached
 
     def regained(self, case: str, records: Sequence[RoundRecord], record: RoundRecord) -> tuple[RoundRecord, str]:
         """Return a trial's record with its restarts and their cost, and a sentence if it went back just before.
@@ -62,7 +70,9 @@ class Losses:
         lost, sentence = self.of(case), ""
         if whys := self._whys.pop(case, []):
             before = next((one.time for one in reversed(records) if one.round < record.round), None)
-            sentence, took = one_line(f"went back to its last checkpoint, {'; '.join(whys)}"), 0.0
+            begun = self._reached.pop(case)
+            what = "went back to its last checkpoint" if begun else "began again, without a checkpoint"
+            sentence, took = one_line(f"{what}, {'; '.join(whys)}"), 0.0
             if before is not None:
                 took = max(0.0, record.time - before - record.metrics["round_seconds"])
                 sentence += f": round {record.round} was complete {took:.1f} s later"

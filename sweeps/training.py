@@ -57,6 +57,7 @@ def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
         if case_id not in callback.outcomes:
             callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
     assignment, restarts = Assignments(job, until), experiment.resources.max_restarts
+    callback.lost = set()  # of a population, each generation has a second attempt
     if job.searched:
         source = Suggested(job, callback, ended, assignment)
         while True:

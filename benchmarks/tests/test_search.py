@@ -34,5 +34,5 @@ def test_trials_of_which_one_in_twenty_fails_are_ranked_as_one_after_the_other(t
     assert found.ranking(both) == reference.ranking(both)
     assert found.losses == {mu: reference.losses[mu] for mu in both}
     warnings = (places["swept"] / "stderr").read_text()
-    assert warnings.count("went back to its last checkpoint, since it lost a client actor") == len(killed)
+    assert warnings.count("began again, without a checkpoint, since it lost a client actor") == len(killed)
     assert (places["swept"] / "stdout").read_text().count("an injected failure") >= 2 * len(raised), "said, and listed"

@@ -104,6 +104,7 @@ def test_restarts_count_from_the_last_completed_round(
     lost = "its client actors were lost 2 times in a row (more than resources.max_restarts), the last time because: "
     assert errors == ([f"{lost}late"] if ends == "lost" else [])
     assert sum(bool(each.get("lost")) for each in told) == sum(1 for more in completes[1:] if more)
+    assert {each["reached"] for each in told if each.get("lost")} == {0}, "there is no checkpoint"
 
 
 class Here(LocalFleet):
@@ -183,7 +184,7 @@ def test_a_trial_that_loses_an_actor_when_its_model_is_written_reports_its_last_
     trials._serve(small(tmp_path, method="kteps", save={"model": "clients"}), NO_METRICS)
     assert not left
     assert [each["record"].round for each in told] == [1, 2, 3]
-    assert told[-1]["lost"] == "late"
+    assert (told[-1]["lost"], told[-1]["reached"]) == ("late", 3)
     assert told[-1]["record"].metrics.keys() >= {"Ap", "loss"}
     assert (tmp_path / "model" / "clients").is_dir()
 

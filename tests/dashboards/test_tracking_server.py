@@ -14,6 +14,7 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
+from actors.metrics import TrialMetrics
 from dashboards import store as stores
 from dashboards.callback import DisplacedError, TrialCallback
 from dashboards.losses import Losses, Lost
@@ -24,6 +25,7 @@ from dashboards.tracking import Tracker
 from dashboards.trial import About, Case, Dataset, Outcome
 from fedtext.errors import ClientError
 from fedtext.records import RoundRecord
+from tests.loops import nonempty
 from tests.planned import CLIENTS, experiment, kteps, rows, run_id, steps, table_of, won
 from tests.tracking import free_port, server
 
@@ -193,6 +195,31 @@ def test_a_trial_given_up_before_it_started_is_tried_again_and_has_failed_then(t
     assert store.client().get_run(run_id(tmp_path / "run" / case.id)).info.status == "FAILED"
 
 
+def test_a_trial_given_up_while_it_was_started_again_is_tried_again_while_restarts_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tune starts it in a process that another trial has left, and gives it up if that one dies just then."""
+    case, found = kteps(1, 0.01), list[str]()
+    nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
+    monkeypatch.setattr(TrialMetrics, "add", lambda self, **amounts: found.extend(amounts))
+    trial = trial_of(case)
+    for left, ends in nonempty([(True, "restarts"), (False, "restarts"), (True, "runs"), (False, "next generation")]):
+        trial.should_recover, found[:] = lambda left=left: left, []
+        callback = TrialCallback([case], nothing, PlainProgress([case], io.StringIO()), lambda case_id: rows(1))
+        callback.until = {case.id: 1}
+        callback.on_trial_start(0, [trial], trial)
+        callback.on_trial_result(0, [trial], trial, {"record": rows(1)[0]})
+        if ends == "restarts":
+            callback.on_trial_recover(0, [trial], trial)
+        elif ends == "next generation":
+            callback.on_trial_complete(0, [trial], trial)
+        callback.on_trial_error(0, [trial], trial)
+        again = ends == "next generation" or (ends == "restarts" and left)
+        assert callback.lost == ({case.id} if again else set()), (left, ends)
+        assert [outcome.status for outcome in callback.outcomes.values()] == ([] if again else ["failed"])
+        assert found.count("retries") == (ends == "restarts") * (1 + left)
+
+
 def test_trials_without_a_place_end_the_run_of_tune_and_are_no_outcomes(tmp_path: Path, store: Store) -> None:
     cases = [kteps(1, 0.01), kteps(2, 0.1)]
     tracker, display = Tracker(store, tmp_path / "run", experiment(), sweep=True), PlainProgress(cases, io.StringIO())
@@ -235,7 +262,7 @@ def test_where_actors_lack_a_place_is_said_once_and_so_is_that_all_have_one_agai
         callback.on_trial_result(0, [trial], trial, {"record": second, "short": lacks})
         assert capsys.readouterr().err == f"warning: {case.id} lambda1=0.01: {lacks}\n"
         assert kept == {}
-        callback.on_trial_result(0, [trial], trial, {"record": third, "short": "", "lost": "it died"})
+        callback.on_trial_result(0, [trial], trial, {"record": third, "short": "", "lost": "it died", "reached": 2})
         whole, back = capsys.readouterr().err.splitlines()
         assert whole.endswith(": all of its client actors have a place again")
         assert back.endswith("s later; until now 3 restarts have cost 10.9 s")
@@ -249,5 +276,6 @@ def test_where_actors_lack_a_place_is_said_once_and_so_is_that_all_have_one_agai
 def trial_of(case: Case) -> Any:
     metadata = SimpleNamespace(num_failures=1)
     trial = SimpleNamespace(config={"case": case.id}, status=Trial.RUNNING, run_metadata=metadata)
+    trial.pickled_error_file = None
     trial.is_finished = lambda: trial.status in (Trial.ERROR, Trial.TERMINATED)
     return trial
