@@ -5,9 +5,12 @@ from a URI: URIs are stored with runs and appear in messages.
 """
 
 import contextlib
+import logging
 import os
 import re
 import secrets
+import threading
+import time
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -26,6 +29,13 @@ _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
 # would try a request again for 15 minutes, also where credentials are missing.
 _OPTIONS = {"s3": ("allow_delayed_open", "true"), "gs": ("retry_limit_seconds", "60")}
 _OPTIONS["gcs"] = _OPTIONS["gs"]
+
+# Requests to s3 are tried so many times again, at once. Without an answer one takes 3 s, or 9 s if it writes, and all
+# of them less than a minute; pyarrow's own 10 take up to 2 minutes. gs gives up after a minute (above).
+RETRIES = 4
+SLOW_S = 8.0  # after which it is said what is waited for
+_AGAIN_S = 60.0  # until it is said again of the same store
+_said: dict[str, float] = {}  # when it was said last, by store
 
 # Environment variables by which the libraries of these stores find a store and its credentials: beginnings of names.
 _VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "HADOOP_", "ARROW_LIBHDFS", "KRB5", "CLASSPATH", "JAVA_HOME")
@@ -181,9 +191,15 @@ class Remote:
 
     @contextlib.contextmanager
     def problems(self, done: str) -> Iterator[None]:
-        """Turn an error of the filesystem into a UserError, which says what cannot be ``done``."""
+        """Turn an error of the filesystem into a UserError, which says what cannot be ``done``.
+
+        If the block takes long, a warning says what is waited for, and until when.
+        """
         import pyarrow
 
+        slow = threading.Timer(SLOW_S, self._say_slow, (done,))
+        slow.daemon = True
+        slow.start()
         try:
             yield
         except (OSError, pyarrow.ArrowException) as error:
@@ -192,6 +208,20 @@ class Remote:
                 f"{self.what}: {self.shown} cannot be {done} ({reason}): check the address, the network, and the "
                 f"credentials of {self.uri.partition(':')[0]} on this machine"
             ) from error
+        finally:
+            slow.cancel()
+
+    def _say_slow(self, done: str) -> None:
+        """Warn that this is waited for, unless that was said of the store a short time ago."""
+        scheme, _, rest = self.shown.partition("://")
+        store, now = f"{scheme}://{rest.partition('/')[0]}", time.monotonic()
+        if now < _said.get(store, -_AGAIN_S) + _AGAIN_S:
+            return
+        _said[store] = now
+        limit = "within a minute" if scheme in ("s3", "gs", "gcs") else "when the library of the store gives it up"
+        logging.getLogger(__name__).warning(
+            "%s: waiting for %s to be %s; without an answer of the store that fails %s", self.what, self, done, limit
+        )
 
 
 @contextlib.contextmanager
@@ -234,8 +264,19 @@ def _root(root: str) -> "FileSystem":
     name, value = _OPTIONS.get(root.partition(":")[0], ("", ""))
     if name and f"{name}=" not in root:
         with contextlib.suppress(pyarrow.ArrowInvalid):  # an older pyarrow does not know the option
-            return FileSystem.from_uri(f"{root}{'&' if '?' in root else '?'}{name}={value}")[0]
-    return FileSystem.from_uri(root)[0]
+            return _limited(FileSystem.from_uri(f"{root}{'&' if '?' in root else '?'}{name}={value}")[0])
+    return _limited(FileSystem.from_uri(root)[0])
+
+
+def _limited(filesystem: "FileSystem") -> "FileSystem":
+    """Return a filesystem of s3 with fewer retries, which no URI can say; others as they are."""
+    from pyarrow import fs
+
+    kind = getattr(fs, "S3FileSystem", None)  # not every build has it
+    if kind is None or not isinstance(filesystem, kind):
+        return filesystem
+    make, (options,) = filesystem.__reduce__()
+    return make(options | {"retry_strategy": fs.AwsDefaultS3RetryStrategy(max_attempts=RETRIES)})
 
 
 def _opened(uri: str) -> tuple["FileSystem", str]:

@@ -1,6 +1,8 @@
 """Files by URI: on a local object store that speaks S3, and on this machine."""
 
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from fedtext.runtime.folders import (
     stored,
 )
 from fedtext.runtime.remote import Remote
+from tests.loops import nonempty
 from tests.stores import BUCKET, SECRET, Store, object_store
 
 
@@ -103,6 +106,44 @@ def test_options_are_added_unless_a_uri_has_them(monkeypatch: pytest.MonkeyPatch
         "s3://b?allow_delayed_open=true",
         "abfs://b",
     ]
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URI of a store that accepts connections and never answers, without its path."""
+    monkeypatch.setattr(remote, "_said", {})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "any")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = f"endpoint_override=127.0.0.1:{server.getsockname()[1]}&scheme=http&region=us-east-1"
+        yield f"s3://silent/{{}}?{options}"
+
+
+def test_what_is_waited_for_is_said_once_and_given_up(
+    silent: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request takes 3 s without an answer, and is not tried again here."""
+    monkeypatch.setattr(remote, "SLOW_S", 0.5)
+    monkeypatch.setattr(remote, "RETRIES", 0)
+    for name in nonempty(["a", "b"]):
+        with pytest.raises(UserError, match=f"storage: s3://silent/{name} cannot be read .*Timeout was reached"):
+            Remote(silent.format(name), "storage").info()
+    assert caplog.messages == [
+        "storage: waiting for s3://silent/a to be read; without an answer of the store that fails within a minute"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("done", ["read", "written"])
+def test_a_store_without_an_answer_is_given_up_within_the_minute_that_is_said(
+    done: str, silent: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, began = Remote(silent.format("a"), "storage"), time.monotonic()
+    with pytest.raises(UserError, match=f"s3://silent/a cannot be {done} "):
+        place.read() if done == "read" else place.write(b"one")
+    assert time.monotonic() - began < 60
+    assert remote.SLOW_S < 10
+    assert len(caplog.messages) == 1
 
 
 def test_an_error_of_the_store_is_one_sentence_without_the_secret(store: Store) -> None:
