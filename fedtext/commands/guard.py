@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from typing import Any, TextIO
 
+from fedtext.commands.interrupts import end_quietly, kept_interrupts
 from fedtext.errors import ClientError, UserError, command_line, unwritable
 
 Main = Callable[[Sequence[str] | None], int]
@@ -42,7 +43,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
 
     def ended() -> int:
         try:
-            with command_line():
+            with command_line(), kept_interrupts():
                 return main(None)
         except (UserError, ClientError) as error:
             say(f"error: {error}")
@@ -66,6 +67,7 @@ def guarded(main: Main, again: str = "") -> Callable[[], int]:
         except KeyboardInterrupt as stopped:
             how = str(stopped) or again
             say(f"interrupted; {how}" if how else "interrupted")
+            end_quietly(INTERRUPTED)
             return INTERRUPTED
 
     return command

@@ -1,0 +1,50 @@
+"""Ctrl-C that arrives where an exception is lost: in a finalizer, or while the process ends."""
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+AGAIN_S = 0.02  # until an interrupt that a finalizer has lost is sent again
+
+
+@contextmanager
+def kept_interrupts() -> Iterator[None]:
+    """Within it, an interrupt that a finalizer or a callback has lost is sent again, and no traceback is printed of it.
+
+    Python prints an exception of these and goes on: the command would not end.
+    """
+    before = sys.unraisablehook
+
+    def hook(lost: Any) -> None:
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))  # once the finalizer has returned
+        again.daemon = True
+        again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def end_quietly(status: int) -> None:
+    """Have the process end without tracebacks of finalizers and threads, and at once after another Ctrl-C.
+
+    Args:
+        status: The exit status after another Ctrl-C.
+    """
+
+    def begin() -> None:  # registered last, it runs first: before Ray's shutdown, for example
+        sys.unraisablehook = threading.excepthook = lambda _: None
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, lambda *_: os._exit(status))
+
+    atexit.register(begin)
