@@ -43,8 +43,12 @@ def end_quietly(status: int) -> None:
     """
 
     def begin() -> None:  # registered last, it runs first: before Ray's shutdown, for example
-        sys.unraisablehook = threading.excepthook = lambda _: None
+        sys.unraisablehook, threading.excepthook = _drop, _drop
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, lambda *_: os._exit(status))
 
     atexit.register(begin)
+
+
+def _drop(raised: object) -> None:
+    """Print nothing."""
