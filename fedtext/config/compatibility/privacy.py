@@ -202,6 +202,8 @@ def rows(e: "Settings") -> Iterator[str]:
             f"wire.rows: {e.wire.rows} is about rows of a shared embedding, and method {e.method.name} shares none: "
             "leave it out"
         )
+    elif e.wire.rows != "auto" and not e.shares_table:
+        yield f"wire.rows: {e.wire.rows} is about rows of a shared embedding, and {_without_table(e)}"
     if e.server.absent_rows == "holders_only" and not e.shares_table:
         yield f"server.absent_rows: holders_only is about rows of a shared embedding, and {_without_table(e)}"
     elif e.server.absent_rows == "holders_only" and not e.own_rows:

@@ -69,6 +69,15 @@ ADAPTERS: list[tuple[Any, Any, dict[str, Any], str]] = [
         {"model": _adapted(), "server": {"absent_rows": "holders_only"}},
         "holders_only is about rows of a shared embedding, and model.adapter leaves the embedding as it is",
     ),
+    *(
+        (
+            privacy.rows,
+            "fedavg",
+            {"model": _adapted(), "wire": {"rows": rows}},
+            f"wire.rows: {rows} is about rows of a shared embedding, and model.adapter leaves the embedding as it is",
+        )
+        for rows in ("own", "all")
+    ),
     (adapters.factors, "fedavg", {"model": _adapted(), "server": EXACT}, "needs model.adapter.lora.residual: true"),
     (
         adapters.factors,
