@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fedtext.corpora.files import check_texts, separated, text_lines
 from fedtext.corpora.table_files import fields_differ
+from fedtext.corpora.times import seconds_of
 from fedtext.errors import UserError
 
 DELETED = ("[deleted]", "[removed]")
@@ -19,13 +20,14 @@ _LONGEST = 1 << 24  # characters in a field of a .csv
 
 
 class Comment(NamedTuple):
-    """A comment and its author."""
+    """A comment, its author, and its time in seconds since 1970; 0 if there is no column of it."""
 
     user: str
     text: str
+    time: float = 0.0
 
 
-def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment]:
+def read_comments(path: Path, body: str, author: str | None, date: str | None = None) -> Iterator[Comment]:
     """Read the comments of a file in their order.
 
     Deleted comments, comments of deleted accounts or without an author, and comments of blanks and full stops alone are
@@ -35,16 +37,19 @@ def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment
         path: The file; its ending is one of ``SUFFIXES``.
         body: Column of the texts.
         author: Column of the users; None: all comments have the user "".
+        date: Column of the times, in a form of ``times.seconds_of``; None: they are not read.
 
     Raises:
-        UserError: The file cannot be read, or a row lacks a column or a text. The message names the row.
+        UserError: The file cannot be read, or a row lacks a column, a text or a time. The message names the row.
     """
-    for number, row in enumerate(_rows(path, [body] if author is None else [body, author]), start=1):
-        for column in (body, author):
-            if column is not None and column not in row:
+    keys = {"body": body, "author": author, "date": date}
+    columns = {key: column for key, column in keys.items() if column is not None}
+    for number, row in enumerate(_rows(path, list(dict.fromkeys(columns.values()))), start=1):
+        for key, column in columns.items():
+            if column not in row:
                 raise UserError(
                     f"{path}, row {number}: no column {column!r}, only {', '.join(map(str, row))}: name it with "
-                    f"corpus.{'body' if column == body else 'author'}"
+                    f"corpus.{key}"
                 )
         user = "" if author is None else row[author]
         if row[body] is None or user is None or str(user).strip() in DELETED:
@@ -53,7 +58,15 @@ def read_comments(path: Path, body: str, author: str | None) -> Iterator[Comment
             continue
         text = html.unescape(_text(row[body], body, f"{path}, row {number}"))  # reddit's own dumps have &gt; and &amp;
         if text.strip() not in DELETED and text.translate(_BLANKS).strip():
-            yield Comment(str(user), text)
+            yield Comment(str(user), text, 0.0 if date is None else _time(row[date], date, f"{path}, row {number}"))
+
+
+def _time(value: Any, column: str, where: str) -> float:
+    """Return the time of a comment in seconds since 1970. Raises UserError if it has none."""
+    try:
+        return seconds_of(value)
+    except ValueError as error:
+        raise UserError(f"{where}: column {column!r}: {error}") from None
 
 
 def _text(value: Any, column: str, where: str) -> str:
@@ -127,8 +140,19 @@ def _parquet(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
                     table = pyarrow.Table.from_batches([batch])
                     check_texts(path, columns[0], table[columns[0]])
                     at = table.schema.get_field_index(columns[0])
-                    batch = table.set_column(at, columns[0], table[columns[0]].cast(pyarrow.string()))
+                    batch = _microseconds(table.set_column(at, columns[0], table[columns[0]].cast(pyarrow.string())))
                 yield from batch.to_pylist()
     except (OSError, pyarrow.ArrowException) as error:
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} cannot be read as parquet ({reason}): fetch it again") from error
+
+
+def _microseconds(table: Any) -> Any:
+    """Return a table whose times are in microseconds: those in nanoseconds have no form in Python."""
+    import pyarrow
+
+    for at, field in enumerate(table.schema):
+        if pyarrow.types.is_timestamp(field.type) and field.type.unit == "ns":
+            times = table.column(at).cast(pyarrow.timestamp("us", field.type.tz), safe=False)
+            table = table.set_column(at, field.name, times)
+    return table

@@ -85,7 +85,7 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "participation.availability": {"hour_s": None},
     "privacy": {"canaries": None},
-    "corpus": {"secrets": None},
+    "corpus": {"secrets": None, "date": None, "since": None, "until": None, "test_from": None},
     "model": {"projection": False},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},

@@ -4,6 +4,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,11 @@ from fedtext.corpora.reddit import RedditCorpus
 from fedtext.corpora.types import RawCorpus
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
+from fedtext.state.fingerprint import fingerprint
+from tests import tiny
 from tests.loops import nonempty
+
+MAY, DAY = 1_430_438_400, 86_400  # the first of May 2015, and a day, in seconds
 
 
 def comments() -> list[dict[str, Any]]:
@@ -99,6 +104,94 @@ def test_comments_are_parted_by_the_seed_or_as_they_follow(tmp_path: Path) -> No
     assert [len(c.validation) for c in reddit(tmp_path, validation=0).clients] == [0, 0]
 
 
+def dated(form: Callable[[int], Any]) -> list[dict[str, Any]]:
+    """The comments, of which each user's are one day apart from 2015-05-01 on, the latest first in the file."""
+    there = [row for row in comments() if "number" in str(row["body"])]
+    day = [int(row["body"].split("number ")[1].split(".")[0]) for row in there]
+    return [row | {"created_utc": form(MAY + DAY * number)} for row, number in zip(there, day, strict=True)][::-1]
+
+
+FORMS: list[Callable[[int], Any]] = [
+    int,
+    float,
+    str,
+    lambda seconds: datetime.fromtimestamp(seconds, UTC).isoformat(),
+    lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d"),
+    lambda seconds: datetime.fromtimestamp(seconds, timezone(timedelta(hours=-7))).isoformat(),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_comments_are_parted_by_their_dates(tmp_path: Path, form: Callable[[int], Any]) -> None:
+    as_lines(tmp_path / "reddit.jsonl", dated(form))
+    client = reddit(tmp_path, order="date", date="created_utc").clients[0]
+    sides = (client.train, client.validation, client.test)
+    assert [numbers(side.texts) for side in sides] == [list(range(32)), [32, 33, 34, 35], [36, 37, 38, 39]]
+
+
+def test_dates_of_a_parquet_are_times(tmp_path: Path) -> None:
+    rows = dated(int)
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in ("author", "body")}
+    for unit, more in nonempty([("s", 0), ("ns", 1)]):
+        ticks = [row["created_utc"] * {"s": 1, "ns": 10**9}[unit] + more for row in rows]
+        times = pa.array(ticks, pa.timestamp(unit, "UTC"))
+        pq.write_table(pa.table(columns | {"created_utc": times}), tmp_path / "a.parquet")
+        client = reddit(tmp_path, file="a.parquet", order="date", date="created_utc").clients[0]
+        assert numbers(client.test.texts) == [36, 37, 38, 39]
+
+
+def test_months_are_selected(tmp_path: Path) -> None:
+    as_lines(tmp_path / "reddit.jsonl", dated(int))
+    options = {"order": "date", "date": "created_utc", "clients": 1}
+    client = reddit(tmp_path, test_from="2015-06", **options).clients[0]
+    sides = (client.train, client.validation, client.test)
+    assert [numbers(side.texts) for side in sides] == [list(range(28)), [28, 29, 30], list(range(31, 40))]
+    client = reddit(tmp_path, since=date(2015, 5, 11), test_from="2015-05-21", until="2015-06-01", **options).clients[0]
+    sides = (client.train, client.validation, client.test)
+    assert [numbers(side.texts) for side in sides] == [list(range(10, 19)), [19], list(range(20, 31))]
+    with pytest.raises(UserError, match=r"only 1 have .*, two of them before 2015-06 and one after \(corpus"):
+        reddit(tmp_path, test_from="2015-06", **options | {"clients": 2})
+    with pytest.raises(UserError, match=r"corpus\.test_from: 2016-01 leaves no two comments before it"):
+        reddit(tmp_path, test_from="2016-01", partition="iid", **options)
+    raw = reddit(tmp_path, since="2015-05-31", date="created_utc", min_comments=3, clients=1)
+    assert sorted(numbers([*raw.clients[0].train.texts, *raw.clients[0].test.texts])) != list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "None is no time"),
+        (True, "True is no time"),
+        ("", "'' is no time"),
+        ("yesterday", "'yesterday' is no time from 1970 to 9999: write seconds since 1970, or a date in ISO 8601"),
+        (1430438400000, "1430438400000 is no time"),
+        ("nan", "'nan' is no time"),
+        (-1, "-1 is no time"),
+        ([1], r"\[1\] is no time"),
+    ],
+)
+def test_a_row_without_a_time_is_named(tmp_path: Path, value: Any, said: str) -> None:
+    rows = dated(int)
+    rows[2]["created_utc"] = value
+    as_lines(tmp_path / "reddit.jsonl", rows)
+    with pytest.raises(UserError, match=rf"reddit\.jsonl, row 3: column 'created_utc': {said}"):
+        reddit(tmp_path, order="date", date="created_utc")
+    del rows[2]["created_utc"]
+    as_lines(tmp_path / "reddit.jsonl", rows)
+    with pytest.raises(UserError, match=r"row 3: no column 'created_utc', only .*: name it with corpus\.date"):
+        reddit(tmp_path, order="date", date="created_utc")
+
+
+def test_digests_of_runs_without_dates_are_those_of_before() -> None:
+    model = {"name": "gru_lm", "embedding": {"dim": 4, "init": {"random": {"std": 0.3}}}, "hidden": 4}
+    corpus: dict[str, Any] = {"name": "reddit", "clients": 2, "vocabulary": 50}
+    made = tiny.experiment("fedatt", corpus=corpus, model=model, evaluation={"personalize": None})
+    assert fingerprint(made, "content", 2) == "284fdf47d7b23c98"
+    corpus |= {"date": "created_utc", "since": "2015-05"}
+    dates = tiny.experiment("fedatt", corpus=corpus, model=model, evaluation={"personalize": None})
+    assert fingerprint(dates, "content", 2) != fingerprint(made, "content", 2)
+
+
 def test_comments_in_equal_shares(tmp_path: Path) -> None:
     rows = [{"text": row["body"]} for row in comments()]
     as_lines(tmp_path / "reddit.jsonl", rows)
@@ -130,6 +223,13 @@ def test_too_few_writers_are_refused(tmp_path: Path) -> None:
     [
         ({"author": None}, "users needs the column of the user"),
         ({"partition": "iid", "min_comments": 5}, "iid uses the comments of all users"),
+        ({"order": "date"}, "order: it needs the column of the date: name it with date"),
+        ({"since": "2015-05-01"}, "since: it needs the column of the date"),
+        ({"date": "created_utc"}, "date: nothing reads the column: set order: date, since or until"),
+        ({"date": "d", "test_from": "2015-05-01"}, "test_from: comments are split by their dates: set order: date"),
+        ({"date": "d", "since": "2015-05", "until": "2015-05-01"}, "until: it has to be later than since"),
+        ({"date": "d", "since": "2015"}, "'2015' is no date: write one in ISO 8601 such as 2015-05-01"),
+        ({"date": "d", "since": "May"}, "'May' is no time from 1970 to 9999"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, Any], complaint: str) -> None:
