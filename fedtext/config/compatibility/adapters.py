@@ -36,8 +36,12 @@ def embedding(e: "Settings") -> Iterator[str]:
 def _shares_factors(e: "Settings") -> bool:
     """Whether clients send factors of adapters in some round, as far as the method says."""
     place = "decoder" if e.language else "encoder"  # as parameters of adapted networks are named
-    rounds = range(1, e.training.rounds + 1)
-    return e.method.shares and any(e.method.shared_in(f"{place}.{name}", r) for r in rounds for name in (A, B))
+    names = [name for name in (f"{place}.{A}", f"{place}.{B}") if not e.method.private(name)]
+    if not e.method.shares or not names:
+        return False
+    if type(e.method).shared_in is Method.shared_in:  # it sends in each round what is not private
+        return True
+    return any(e.method.shared_in(name, round_) for round_ in range(1, e.training.rounds + 1) for name in names)
 
 
 def factors(e: "Settings") -> Iterator[str]:

@@ -1,0 +1,30 @@
+"""How rules on adapters ask a method what it shares."""
+
+import pytest
+
+from fedtext.config import compatibility
+from fedtext.config.compatibility import adapters
+from fedtext.methods.fedavg import FedAvg
+from fedtext.methods.lg_fedavg import LGFedAvg
+from fedtext.models.adapters import A, B
+from tests import tiny
+from tests.fedtext.config.adapter_cases import adapted
+from tests.loops import nonempty
+
+
+class Keeping(FedAvg):
+    """A method of a plug-in that keeps the adapters by what it says of each round."""
+
+    def shared_in(self, parameter: str, round_: int) -> bool:
+        return not parameter.endswith((A, B))
+
+
+def test_private_factors_are_not_asked_for_in_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compatibility, "RULES", [])
+    made = tiny.experiment(model=adapted(), server={"aggregation": "lora"})
+    assert list(adapters.factors(made)) == []
+    for method in nonempty([LGFedAvg(), Keeping()]):
+        said = list(adapters.factors(made.model_copy(update={"method": method})))
+        assert [f"method {method.name} keeps them at each client" in sentence for sentence in said] == [True]
+    monkeypatch.setattr(LGFedAvg, "shared_in", None)  # nobody calls it
+    assert len(list(adapters.factors(made.model_copy(update={"method": LGFedAvg()})))) == 1
