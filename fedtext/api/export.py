@@ -144,6 +144,8 @@ def tokenizer(entries: Sequence[str], pairs: str) -> Any:
 
     if pairs:
         made = tokenizers.Tokenizer.from_str(json.dumps(_shifted(json.loads(pairs), entries)))
+        own = [made.normalizer] if made.normalizer is not None else []
+        made.normalizer = tokenizers.normalizers.Sequence([_without_ends(), *own])
     else:
         made = _of_words(entries)
     special = [BOS, EOS] if pairs else [UNK, BOS, EOS]  # with byte pairs <unk> of a text is text, as in training
@@ -162,11 +164,22 @@ def _of_words(entries: Sequence[str]) -> Any:
 
     ids = {word: number for number, word in enumerate(entries)}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, unk_token=UNK))
-    blanks = "".join(f"\\x{{{ord(blank):X}}}" for blank in BLANKS)
-    alone = tokenizers.Regex(f"(?<![^{blanks}])(?:{BOS}|{EOS})(?![^{blanks}])")
-    made.normalizer = tokenizers.normalizers.Replace(alone, UNK)
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(f"[{blanks}]+"), "removed")
+    made.normalizer = _without_ends()
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(f"[{_blanks()}]+"), "removed")
     return made
+
+
+def _without_ends() -> Any:
+    """Return a normalizer that writes <unk> for <s> and </s> between blanks, as ``sentence_words`` does."""
+    import tokenizers
+
+    alone = tokenizers.Regex(f"(?<![^{_blanks()}])(?:{BOS}|{EOS})(?![^{_blanks()}])")
+    return tokenizers.normalizers.Replace(alone, UNK)
+
+
+def _blanks() -> str:
+    """Return ``BLANKS`` for a set of characters of a regular expression."""
+    return "".join(f"\\x{{{ord(blank):X}}}" for blank in BLANKS)
 
 
 def _shifted(content: dict[str, Any], entries: Sequence[str]) -> dict[str, Any]:

@@ -212,7 +212,8 @@ class CorpusConfig(Strict, ABC):
 
         Args:
             text: The text, raw or in the form of the corpus.
-            known: The words of the corpus; if tokens are no words, ``<unk>`` alone.
+            known: The words of the corpus; if tokens are no words, ``<unk>`` alone, and of a language model ``<s>`` and
+                ``</s>``.
         """
         return like_tokens(text, known) if self.segmented else text
 

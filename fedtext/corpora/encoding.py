@@ -70,7 +70,8 @@ def cleaned(config: CorpusConfig, text: str, index: WordIndex, tokenized: bool =
         tokenized: Whether it is in the form of the corpus's files, and not raw.
     """
     if not tokenized:
-        text = config.tokens_of(text, index if config.counts_words else (UNK,))
+        ends = (BOS, EOS) if config.language else ()  # of a text of the corpus they are words, which become <unk>
+        text = config.tokens_of(text, index if config.counts_words else (UNK, *ends))
     return config.text.clean(text)
 
 
