@@ -1,8 +1,9 @@
 """The data and the code that trials of a reproduction were made with, as plan.json of their folder has them."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dashboards.figures import VECTORS
 from fedtext.config.experiment import Experiment
@@ -13,6 +14,7 @@ from fedtext.models.inits import FileInit
 from fedtext.runtime.folders import folders
 from fedtext.state.checkpoint import recorded
 from fedtext.text.embeddings import find_file
+from fedtext.text.pretrained import identity
 from sweeps.folder import RunFolder
 from sweeps.job import key
 from sweeps.stored import About
@@ -25,7 +27,8 @@ def data_digest(scene: Experiment, data: Path | None, corpora: Mapping[str, Corp
     """Return a digest by which trials on other data are told from those on ``data``.
 
     It is that of the corpus of the scene's own experiment under its first seed, with the word vectors if they are those
-    of a file. It is the same for all rows and seeds, whatever they change of the corpus and the model.
+    of a file, and with the folders of checkpoints. It is the same for all rows and seeds, whatever they change of the
+    corpus and the model.
 
     Args:
         scene: The scene's experiment.
@@ -43,7 +46,7 @@ def data_digest(scene: Experiment, data: Path | None, corpora: Mapping[str, Corp
     except UserError:
         return ""
     vectors = corpus.table_digest if isinstance(embedding.init, FileInit) else ""
-    return hashlib.sha256(f"{corpus.digest} {vectors}".encode()).hexdigest()[:12]
+    return hashlib.sha256(" ".join([corpus.digest, vectors, *_folders(scene).values()]).encode()).hexdigest()[:12]
 
 
 def data_digests(
@@ -51,7 +54,8 @@ def data_digests(
 ) -> dict[str, str]:
     """Return a digest for each case, by its id, by which it is told from one of the same row on other data.
 
-    It is ``data_digest``, and behind a + that of the files of word vectors that the case reads and the scene does not.
+    It is ``data_digest``, and behind a + that of the files of word vectors and the folders of checkpoints that the case
+    reads and the scene does not.
 
     Args:
         scene: As in ``data_digest``.
@@ -62,6 +66,7 @@ def data_digests(
         UserError: A file of word vectors does not exist.
     """
     common, own, known = data_digest(scene, data, corpora), scene.model.embedding.init, dict[Path, str]()
+    shared = _folders(scene)
     found = dict[str, str]()
     for case in cases:
         inits = [init for init in case.experiment.model.embedding.sources if isinstance(init, FileInit)]
@@ -69,9 +74,33 @@ def data_digests(
         for path in set(paths) - set(known):
             with open(path, "rb") as stream:
                 known[path] = hashlib.file_digest(stream, "sha256").hexdigest()
-        more = hashlib.sha256(" ".join(known[path] for path in paths).encode()).hexdigest()[:12]
-        found[case.id] = f"{common}{VECTORS}{more}" if common and paths else common
+        checkpoints = [each for name, each in _folders(case.experiment).items() if name not in shared]
+        digests = [*(known[path] for path in paths), *checkpoints]
+        more = hashlib.sha256(" ".join(digests).encode()).hexdigest()[:12]
+        found[case.id] = f"{common}{VECTORS}{more}" if common and digests else common
     return found
+
+
+def _folders(experiment: Experiment) -> dict[str, str]:
+    """Return the digests of the checkpoints of a model and a tokenizer that are folders, by their paths in the keys.
+
+    A checkpoint that has a name, on the hub or of a package, is told from another one by the name.
+    """
+    parts = [part.model_dump(mode="json") for part in (experiment.model, experiment.corpus.text)]
+    return {name: identity(name) for name in _checkpoints(parts) if Path(name).is_dir()}
+
+
+def _checkpoints(content: Any) -> Iterator[str]:
+    """Yield the values of the keys of checkpoints in some content, as they come."""
+    if isinstance(content, list):
+        for each in content:
+            yield from _checkpoints(each)
+    elif isinstance(content, dict):
+        for key_, value in content.items():
+            if key_ in ("checkpoint", "source") and isinstance(value, str):
+                yield value
+            else:
+                yield from _checkpoints(value)
 
 
 def noted(folder: RunFolder, cases: Sequence[Case], done: Iterable[str], data: Mapping[str, str]) -> dict[str, About]:

@@ -163,6 +163,31 @@ def test_a_digest_of_data_has_the_word_vectors_of_its_row(tmp_path: Path) -> Non
     assert again["one"] != base
 
 
+def test_a_digest_of_data_has_the_checkpoint_folders_of_its_row(tmp_path: Path) -> None:
+    for name, number in (("one", 1), ("two", 2), ("three", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(bytes([number]))
+    model = {"embedding": {"dim": 4}, "hidden": 4, "head": {"hidden": 4}}
+    scene = files.validate({"name": "small", "corpus": {"name": "demo"}, "model": model, "method": "fedavg"})
+    inits = {name: {"checkpoint": {"source": str(tmp_path / name)}} for name in ("one", "two", "three")}
+    inits |= {"hub": {"checkpoint": {"source": "some/model"}}}
+    made = {name: load(scene, f"model.embedding.init={json.dumps(init)}") for name, init in inits.items()}
+    transformer = {"name": "transformer", "checkpoint": str(tmp_path / "one")}
+    pieces = {"pieces": {"checkpoint": str(tmp_path / "one")}}
+    made["model"] = load(scene, f"model={json.dumps(transformer)}", f"corpus.text={json.dumps(pieces)}")
+    found = data_digests(
+        scene, [Case(name, name, "", False, {}, experiment) for name, experiment in made.items()], None, {}
+    )
+    assert found["two"] == found["three"], "of the content"
+    assert found["hub"] == data_digest(scene, None, {}), "a name is told by itself"
+    assert found["one"] == found["model"]
+    assert len(set(found.values())) == 3
+    assert {common(digest) for digest in found.values()} == {found["hub"]}
+    (tmp_path / "one" / "config.json").write_text("{}")
+    case = Case("one", "one", "", False, {}, made["one"])
+    assert data_digests(scene, [case], None, {})["one"] != found["one"]
+
+
 def test_rows_with_other_word_vectors_are_compared(asked: Asked) -> None:
     train(asked, cases(asked)[:1], f"{A}+{A}")
     train(asked, cases(asked, "FedAvg")[:1], A)
