@@ -1,12 +1,7 @@
 """A copy of a run's folder at a URI, from which the run continues on any machine.
 
 The run works in its local folder. What has been completed there is copied: a checkpoint after each round, and small
-files whenever a trial begins or ends. An object store has no rename, so a checkpoint's ``SHA256SUMS`` is written after
-its other files and removed before them: a reader sees a checkpoint with a list, which its digests confirm, or none.
-The last two are kept, and the older one is removed only when the newer one is complete. A file that the checkpoint
-before the last has as well is copied by the store itself, and never one of the last: a damaged file is then copied into
-every other checkpoint, and one of the two that are kept is sound. A checkpoint that is damaged here is not sent, and
-takes the place of none: the copy keeps what it has of it, and of the one before.
+files whenever a trial begins or ends. A checkpoint there is complete, or has no list of its files.
 
 A request that fails is tried again, a few times. If that fails too the copy stays as it is, and what it lacks is copied
 later: `Outage` says when. Files whose names begin with a dot belong to one machine: drafts, locks, ownership.
@@ -15,14 +10,12 @@ later: `Outage` says when. Files whose names begin with a dot belong to one mach
 owner there at its next copy and stops; what both wrote until then has the same bits.
 """
 
-import hashlib
 import json
-import logging
 import os
 import secrets
 import socket
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +23,7 @@ from pathlib import Path
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.runtime.remote import Remote
 from fedtext.state import checkpoint, ownership
-from fedtext.state.digests import damage, listed
+from fedtext.state.checkpoint_copies import CheckpointCopies
 from fedtext.state.fetching import OWNER, UNIT, fetch, is_key, names_in
 from fedtext.state.outage import SILENCE_S, Outage
 
@@ -143,8 +136,9 @@ class Copy:
             keys = sorted(filter(is_key, plain))
             for name in keys:  # a checkpoint without its key could not be continued
                 self._send(name, name in there)
+            sent = CheckpointCopies(self.folder, self.remote, self.outage, self._damaged)
             for unit in units if checkpoints else ():
-                if self._send_checkpoint(unit, there):
+                if sent.send(unit, there):
                     there.add(f"{unit}/{checkpoint.SUMS}")
             for name in sorted(plain.difference(keys)):
                 self._send(name, name in there)
@@ -154,7 +148,7 @@ class Copy:
                 if not UNIT.fullmatch(name):
                     self._remove(name)
             if checkpoints and units and self._damaged.isdisjoint(units):
-                self._remove_checkpoints(units, there)
+                sent.remove_others(units, there)
             if part:
                 self._send_new()
 
@@ -216,81 +210,6 @@ class Copy:
             return
         self._write(name, content)
         self._sent[name] = (stat.st_size, stat.st_mtime_ns)
-
-    def _send_checkpoint(self, unit: str, there: Iterable[str]) -> bool:
-        """Send a checkpoint that the copy lacks. Returns False if it is damaged, and not sent."""
-        folder, sums = self.folder / unit, self.remote / f"{unit}/{checkpoint.SUMS}"
-        try:
-            content = (folder / checkpoint.SUMS).read_bytes()
-        except OSError:
-            content = b""  # the list of none
-        if self.outage.request(sums.read) == content:
-            return True
-        same = self._same(unit, content, there)
-        if not self._is_sound(unit, same):
-            return False
-        self._remove(f"{unit}/{checkpoint.SUMS}")
-        names = {file.name for file in folder.iterdir()}
-        for name in there:
-            if name.startswith(f"{unit}/") and name.rpartition("/")[2] not in names:
-                self._remove(name)
-        for name in sorted(names - {checkpoint.SUMS}):
-            if name in same and self._copied(f"{unit}/{name}", same[name]):
-                continue
-            data = (folder / name).read_bytes()
-            if name in same and hashlib.sha256(data).hexdigest() != listed(content)[name]:  # not read so far
-                self._is_sound(unit)  # says what is wrong with it
-                return False
-            self._write(f"{unit}/{name}", data)
-        self._write(f"{unit}/{checkpoint.SUMS}", content)
-        return True
-
-    def _is_sound(self, unit: str, unread: Collection[str] = ()) -> bool:
-        """Return whether a checkpoint can be sent. If it is damaged, a warning says so once.
-
-        Args:
-            unit: The folder of the checkpoint.
-            unread: Names of its files that are not sent from here.
-        """
-        try:
-            problem = damage(self.folder / unit, unread)
-        except PermissionError as error:
-            problem = f"the checkpoint {self.folder / unit} cannot be read: {error.filename} is another user's"
-        if problem and unit not in self._damaged:
-            logging.getLogger(__name__).warning("%s; it is not copied to %s", problem, self.remote)
-        (self._damaged.add if problem else self._damaged.discard)(unit)
-        return not problem
-
-    def _same(self, unit: str, sums: bytes, there: Iterable[str]) -> dict[str, str]:
-        """Return the files of a checkpoint that the one before the last at the URI has: where they are there, by name.
-
-        Args:
-            unit: The folder of the checkpoint.
-            sums: The content of its list.
-            there: The names of the files at the URI.
-        """
-        beside = unit.rpartition("/")[0]
-        lists = [name for name in there if name.startswith(f"{beside}/") and name.endswith(f"/{checkpoint.SUMS}")]
-        earlier = sorted(other for name in lists if (other := name.rpartition("/")[0]) < unit)
-        if len(earlier) < checkpoint.KEPT:
-            return {}
-        other, now = earlier[-checkpoint.KEPT], listed(sums)
-        before = listed(self.outage.request((self.remote / f"{other}/{checkpoint.SUMS}").read) or b"")
-        return {name: f"{other}/{name}" for name, digest in now.items() if before.get(name) == digest}
-
-    def _copied(self, name: str, source: str) -> bool:
-        """Have the store copy a file. Returns False if it does not, and the file is to be sent."""
-        try:
-            (self.remote / name).copy(self.remote / source)
-        except UserError:
-            return False
-        return True
-
-    def _remove_checkpoints(self, units: list[str], there: Iterable[str]) -> None:
-        """Remove those that are no longer here, each after its list."""
-        for unit in sorted({name.rpartition("/")[0] for name in there if UNIT.fullmatch(name)} - set(units)):
-            self._remove(f"{unit}/{checkpoint.SUMS}")
-            self.outage.request((self.remote / unit).remove_folder)
 
     def _write(self, name: str, content: bytes) -> None:
         self.outage.request(lambda: (self.remote / name).write(content))
