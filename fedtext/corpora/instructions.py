@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 from fedtext.corpora.language import TokenCorpus
 from fedtext.corpora.shares import deal
 from fedtext.corpora.table_keys import TEST, TableKeys
-from fedtext.corpora.table_parts import numbered
 from fedtext.corpora.table_rows import Rows
+from fedtext.corpora.table_values import numbered
 from fedtext.corpora.types import RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER

@@ -8,8 +8,8 @@ from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_va
 
 from fedtext.corpora.labelled import LabelledCorpus
 from fedtext.corpora.table_keys import TEST, TableKeys
-from fedtext.corpora.table_parts import numbered
 from fedtext.corpora.table_rows import Rows
+from fedtext.corpora.table_values import numbered
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from fedtext.corpora.base import CorpusConfig
-from fedtext.corpora.table_parts import Part, named_splits, parts_of
+from fedtext.corpora.table_parts import Part, parts_of
 from fedtext.corpora.table_rows import Rows
+from fedtext.corpora.table_values import named_splits
 from fedtext.corpora.types import RawClient
 from fedtext.errors import UserError
 

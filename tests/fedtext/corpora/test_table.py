@@ -15,7 +15,7 @@ from fedtext.config import files
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.statistics import render
 from fedtext.corpora.table import TableCorpus
-from fedtext.corpora.table_parts import ordered
+from fedtext.corpora.table_values import ordered
 from fedtext.corpora.totals import unused
 from fedtext.models.base import Embedding
 from fedtext.state.fingerprint import fingerprint
