@@ -22,8 +22,8 @@ from fedtext.runtime.devices import no_cuda
 from fedtext.runtime.machine import machine
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum, Summation
-from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
+from fedtext.state.trained import ClientPart
 from fedtext.wire.decoder import Decoder
 
 

@@ -24,8 +24,8 @@ from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.server.aggregation import Sum
-from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
+from fedtext.state.trained import ClientPart
 
 
 class RayFleet(Caller):

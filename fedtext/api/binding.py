@@ -16,7 +16,7 @@ from fedtext.models.places import places_of
 from fedtext.models.ranks import Ranks
 from fedtext.parameters import build_network, table_rows
 from fedtext.state import model_folder
-from fedtext.state.model_folder import ClientPart, Trained
+from fedtext.state.trained import ClientPart, Trained
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fedtext.runtime.folders import folder_of, origins_named, present, written_t
 from fedtext.runtime.threads import one_torch_thread
 from fedtext.seeding import generator
 from fedtext.state import model_folder
-from fedtext.state.model_folder import Trained
+from fedtext.state.trained import Trained
 from fedtext.text.tokens import BOS, EOS, UNK_ID
 from fedtext.text.vocabulary import WordIndex
 from fedtext.training.batches import Assembler, Texts

@@ -19,7 +19,8 @@ from fedtext.records import RoundRecord
 from fedtext.runtime import durable
 from fedtext.runtime.folders import written_to
 from fedtext.state import model_folder
-from fedtext.state.model_folder import RECORDS, Trained
+from fedtext.state.model_folder import RECORDS
+from fedtext.state.trained import Trained
 
 if TYPE_CHECKING:
     import pandas

@@ -19,8 +19,8 @@ from fedtext.parameters import withheld
 from fedtext.runtime.machine import machine
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum
-from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey, noise_key
+from fedtext.state.trained import ClientPart
 
 
 class LocalFleet:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from fedtext.client.evaluate import ready
 from fedtext.client.host import Host
 from fedtext.layout import is_table
-from fedtext.state.model_folder import ClientPart
+from fedtext.state.trained import ClientPart
 
 
 def part_of(host: Host, flat: NDArray[np.float32], round_: int, client: int) -> ClientPart:

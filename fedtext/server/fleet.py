@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.server.aggregation import Sum
-from fedtext.state.model_folder import ClientPart
 from fedtext.state.noise_key import NoiseKey
+from fedtext.state.trained import ClientPart
 
 LEAST = 20  # number of clients that audits attack in the last round, or all that have taken part
 

@@ -2,7 +2,7 @@
 
 from fedtext.corpora.types import Corpus
 from fedtext.server.federation import Federation
-from fedtext.state.model_folder import ClientPart, Trained
+from fedtext.state.trained import ClientPart, Trained
 
 
 def trained(federation: Federation, corpus: Corpus) -> Trained:

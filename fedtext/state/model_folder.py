@@ -10,8 +10,7 @@ from a file.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -34,6 +33,7 @@ from fedtext.runtime.json_files import read_json
 from fedtext.state.draft import check_others, replacement
 from fedtext.state.model_adapter import ADAPTER, INITIAL_ADAPTER, save_adapter
 from fedtext.state.model_checkpoint import relocated, save_checkpoint
+from fedtext.state.trained import ClientPart, State, Trained
 from fedtext.text import byte_pairs
 from fedtext.text.representation import BPE
 
@@ -45,7 +45,6 @@ RECORDS = "rows.json"  # the history, which a result saves beside the model, as 
 # All that it can have.
 NAMES = (EXPERIMENT, ABOUT, SHARED, WORDS, TOKENIZER, CLIENTS, ADAPTER, INITIAL_ADAPTER, PLUGINS, RECORDS, LEDGER)
 AGAIN = "copy it again, or train the model again"
-State = Mapping[str, NDArray[np.float32]]
 
 
 class _About(TypedDict):
@@ -58,67 +57,6 @@ class _About(TypedDict):
     clients: int
     names: list[str]
     packages: NotRequired[list[Package]]  # of plug-ins that are installed modules
-
-
-@dataclass(frozen=True, eq=False)
-class ClientPart:
-    """The private part of a client's model.
-
-    Attributes:
-        state: Its private parameters by name. Tables have a row for each entry of ``vocabulary``.
-        vocabulary: The words of its own vocabulary, beginning with <pad>; None: it has the common one.
-    """
-
-    state: State
-    vocabulary: list[str] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A trained model.
-
-    Attributes:
-        experiment: The experiment.
-        round: Number of the round of this model.
-        classes: Number of classes; for a language model the size of the vocabulary without <pad>.
-        features: Number of features of a text beside its words.
-        labels: Names of the classes; empty if they have none.
-        clients: Number of the corpus's clients.
-        names: Their names, in their order, if the model needs them or their parts are saved; else empty.
-        vocabulary: V entries; None if each client has its own.
-        shared: The shared parameters by name, tables with V rows.
-        parts: Private parts of clients, by their names, if they are saved.
-        tokenizer: The tokenizer of byte pairs, as JSON; empty if tokens are something else.
-    """
-
-    experiment: Experiment
-    round: int
-    classes: int
-    features: int
-    labels: tuple[str, ...]
-    clients: int
-    names: tuple[str, ...]
-    vocabulary: list[str] | None
-    shared: State
-    parts: Mapping[str, ClientPart] = field(default_factory=dict)
-    tokenizer: str = ""
-
-    def gives_away(self) -> list[str]:
-        """Return what the folder discloses about clients' texts, as phrases."""
-        said = ["the shared parameters, for which the run's ledger.json says what is guaranteed"]
-        corpus = self.experiment.corpus
-        if self.vocabulary is not None and corpus.counts_words and not corpus.releases:
-            said.append("the vocabulary: each word is in some client's train texts, and no guarantee covers it")
-        if isinstance(corpus.text, BPE) and corpus.text.of_clients:
-            said.append("the tokenizer: its pairs are frequent in the clients' train texts, and no guarantee covers it")
-        if self.names:
-            said.append("the names of the clients")
-        if self.parts:
-            said.append(
-                f"the private parts of {len(self.parts)} clients, without any guarantee: they show the words of their "
-                "texts, and more"
-            )
-        return said
 
 
 def write(trained: Trained, folder: Path, own: bool = False) -> None:
