@@ -79,9 +79,9 @@ def main(words: Sequence[str] | None) -> int:
     if bool(arguments.tables) == bool(arguments.render):
         made.error("name a paper and its tables, or --render and CSV files")
     from fedtext.runtime.paths import local_path
+    from sweeps.asked import Asked
     from sweeps.kept import render
     from sweeps.reproduce import reproduce
-    from sweeps.work import Asked
 
     if arguments.render:
         print("\n".join(os.path.relpath(file) for file in render(arguments.render)))

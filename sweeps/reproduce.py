@@ -6,10 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweeps.asked import Asked, extent
 from sweeps.prepare import planned, reached
 from sweeps.sources import data_digests, noted
 from sweeps.summary import summary
-from sweeps.work import Asked, Work, extent
+from sweeps.work import Work
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker

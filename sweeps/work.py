@@ -1,10 +1,7 @@
 """The trials and tables of a request for tables of a paper."""
 
-import hashlib
-import json
-import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -18,53 +15,18 @@ from fedtext.config.experiment import Experiment
 from fedtext.config.overrides import override
 from fedtext.errors import UserError
 from fedtext.state.checkpoint import history
+from sweeps.asked import Asked, command, extent, mark
 from sweeps.coverage import update
 from sweeps.folder import RunFolder
 from sweeps.kept import alone, merged, seeds_of, write
 from sweeps.names import places
 from sweeps.places import home
-from sweeps.request import Cluster
 from sweeps.results import Rows, check_columns, named, reproduced, when
 from sweeps.sources import commits, data_of
 from tune_spaces import papers
 from tune_spaces.cases import Case
 from tune_spaces.papers import Paper, Scale, Table
 from tune_spaces.papers.notes import personalization_notes, training_notes, vector_notes
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request for tables of a paper.
-
-    Attributes:
-        paper: The name of the paper.
-        tables: Numbers of its tables; ``fig3`` for figure 3.
-        scene: The paper's data set; None: the first of the tables.
-        seeds: Number of repetitions.
-        scale: Share of the paper's rounds and of the train texts.
-        methods: Only these systems, in the paper's names; empty: all.
-        rows: Only these rows, ``*`` stands for anything; empty: all.
-        changes: ``key=value`` for every experiment.
-        out: The folder of the results; None: ``docs/reproductions/tables``.
-        data: The folder of corpora.
-        cluster: The Ray cluster to use.
-        finished: Run nothing, and write the rows of trials that have finished.
-        again: Write rows and seeds too that are kept: from their trials, and those that are gone are trained.
-    """
-
-    paper: str
-    tables: Sequence[str]
-    scene: str | None = None
-    seeds: int = 1
-    scale: float = 1.0
-    methods: Sequence[str] = ()
-    rows: Sequence[str] = ()
-    changes: Sequence[str] = ()
-    out: Path | None = None
-    data: str | Path | None = None
-    cluster: Cluster = field(default_factory=Cluster)
-    finished: bool = False
-    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,7 +76,7 @@ class Work:
     def stem(self, number: str) -> Path:
         """Return the path of a table's files, without their endings."""
         what = number if number.startswith("fig") else f"table{number}"
-        return self.out / f"{papers.stem(self.asked.paper, self.scene)}-{what}{_mark(self.scale, self.asked)}"
+        return self.out / f"{papers.stem(self.asked.paper, self.scene)}-{what}{mark(self.scale, self.asked)}"
 
     def kept(self, number: str) -> Reproduction | None:
         """Return the table as it was written before; None if it was not."""
@@ -269,34 +231,9 @@ def _spread(made: Reproduction) -> str:
     return f"Mean and standard deviation over {made.seeds} seeds; fewer of {', '.join(rows)}."
 
 
-def extent(scale: Scale, changes: Mapping[str, object]) -> str:
-    """Return a sentence on the scale of a reproduction, and on its changes."""
-    if not changes:
-        return scale.sentence
-    said = "" if scale.share == 1 else f"{scale.sentence} "
-    return f"{said}CHANGED: {', '.join(f'{name}={json.dumps(value)}' for name, value in changes.items())}."
-
-
-def _mark(scale: Scale, asked: Asked) -> str:
-    """Return the suffix of files of another scale or of a changed run; empty for the paper's own settings."""
-    share = "" if scale.share == 1 else f"-scale{scale.share:g}"
-    changes = sorted(asked.changes)
-    return share + (f"-{hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:6]}" if changes else "")
-
-
 def _folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"--out: {path} cannot be made a folder ({error.strerror}): name another") from error
     return path
-
-
-def command(asked: Asked, scene: str) -> str:
-    """Return the command that runs a table; its data are in FOLDER."""
-    said = ["python -m platform.reproduce", asked.paper, *asked.tables, "--data FOLDER", "--scene", shlex.quote(scene)]
-    said += ["--seeds", str(asked.seeds)] if asked.seeds > 1 else []
-    said += ["--scale", f"{asked.scale:g}"] if asked.scale != 1 else []
-    for option, words in (("methods", asked.methods), ("rows", asked.rows), ("set", asked.changes)):
-        said += [f"--{option}", *map(shlex.quote, words)] if words else []
-    return " ".join(said)

@@ -21,9 +21,10 @@ from fedtext.state.checkpoint import Checkpoints
 from sweeps import folder as run_folder
 from sweeps import kept
 from sweeps.arrange import corpora_of
+from sweeps.asked import Asked
 from sweeps.reproduce import reproduce
 from sweeps.sources import commits, data_digest, data_digests, noted
-from sweeps.work import Asked, Work
+from sweeps.work import Work
 from tune_spaces.cases import Case
 
 A, B = "a" * 12, "b" * 12  # digests of data

@@ -14,9 +14,10 @@ from dashboards.trial import Outcome
 from fedtext.records import RoundRecord
 from fedtext.state.checkpoint import Checkpoints
 from sweeps import arrange, kept
+from sweeps.asked import Asked
 from sweeps.places import PLAN
 from sweeps.reproduce import reproduce
-from sweeps.work import Asked, Work
+from sweeps.work import Work
 from tune_spaces.cases import Case
 
 ROUNDS = 2
