@@ -144,7 +144,7 @@ class Known:
     def unseen(self, data: ClientData) -> NDArray[np.int64]:
         """Return the indices of a client's test texts that are in no client's train split.
 
-        Of a corpus on disk they are compared with the client's own train split alone.
+        Of a corpus on disk they are compared with the train splits of the client itself and of clients that are drawn.
 
         Args:
             data: The client, with all its test texts.

@@ -1,14 +1,15 @@
 """A client's texts, prepared for the model, and the order of its batches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
 from fedtext.config.sections import Union
-from fedtext.corpora.leaks import own_repeated_tests
+from fedtext.corpora.leaks import encoded_identities, encoded_repeated_tests
 from fedtext.corpora.pool import union_of_tests
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import ClientData, Corpus
@@ -17,6 +18,8 @@ from fedtext.models.packing import Ints
 from fedtext.seeding import generator
 from fedtext.training.batches import Texts, by_task, part, shuffled
 from fedtext.training.token_sets import common, first
+
+OTHERS = 1_000  # clients on disk with whose train texts test texts are compared
 
 
 def order_of(
@@ -73,17 +76,37 @@ def of_classes(texts: Texts, classes: int) -> Texts:
     return texts
 
 
-def repeated_tests(corpus: Corpus, client: ClientData) -> NDArray[np.bool_]:
-    """Return which of a client's test texts are also in the train split of any client.
+class RepeatedTests:
+    """Which test texts of clients are also in the train split of a client, for audits that need unseen texts.
+
+    Of a corpus on disk, whose train texts would all have to be read, they are compared with those of the client itself
+    and of ``OTHERS`` clients that are drawn from the seed, or of all clients if there are no more.
 
     Args:
-        corpus: The corpus. If it is on disk, only the client's own train split is known.
-        client: The client, with all its texts.
+        corpus: The corpus.
+        seed: The experiment's seed.
     """
-    if client.id < len(corpus.repeated):
-        return corpus.repeated[client.id]
-    on_disk = isinstance(corpus.clients, StoredClients)
-    return own_repeated_tests(client) if on_disk else np.zeros(len(client.test), bool)
+
+    def __init__(self, corpus: Corpus, seed: int) -> None:
+        self.corpus, self.seed = corpus, seed
+
+    def __call__(self, client: ClientData) -> NDArray[np.bool_]:
+        """Return which of a client's test texts are also in the train split of any client.
+
+        Args:
+            client: The client, with all its texts.
+        """
+        if client.id < len(self.corpus.repeated):
+            return self.corpus.repeated[client.id]
+        on_disk = isinstance(self.corpus.clients, StoredClients)
+        return encoded_repeated_tests(client, self._others) if on_disk else np.zeros(len(client.test), bool)
+
+    @cached_property
+    def _others(self) -> Set[bytes]:
+        """The train texts of the clients that are drawn."""
+        clients = len(self.corpus.clients)
+        drawn = generator(self.seed, "repeated tests").choice(clients, min(clients, OTHERS), replace=False)
+        return {key for client in drawn for key in encoded_identities(self.corpus.clients[int(client)].train)}
 
 
 def union_of(asked: Union, corpus: Corpus, seed: int) -> ClientData:

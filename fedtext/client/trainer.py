@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedtext.audits.known import Population
 from fedtext.client.audit_runner import AuditRunner
 from fedtext.client.host import OPTIMIZER, Host
-from fedtext.client.texts import repeated_tests
+from fedtext.client.texts import RepeatedTests
 from fedtext.client.trained import Trained, arrays, state_as_sent
 from fedtext.config.loading import told
 from fedtext.errors import NetworkError, UserError
@@ -80,7 +80,7 @@ class Trainer(Host):
             tests,
             public_SV,
             self.population,
-            partial(repeated_tests, self.corpus),
+            RepeatedTests(self.corpus, self.experiment.seed),
         )
 
     def restore(self, states: Mapping[int, bytes]) -> None:

@@ -19,7 +19,7 @@ Legend: N texts.
 import hashlib
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -59,14 +59,21 @@ def repeated_tests(clients: Sequence[RawClient], exact: bool) -> tuple[NDArray[n
     return tuple(np.array([key in trained for key in identities(client.test, exact)], bool) for client in clients)
 
 
-def own_repeated_tests(client: ClientData) -> NDArray[np.bool_]:
-    """Return which of a client's encoded test texts have the same tokens as one of its train texts."""
+def encoded_identities(tokens: TokenSet) -> list[bytes]:
+    """Return one key of at most 16 bytes for each encoded text, equal for texts with the same tokens."""
+    texts = np.split(tokens.tokens_T, tokens.offsets[1:-1]) if len(tokens) else []
+    return [hashlib.blake2b(text_T.tobytes(), digest_size=16).digest() for text_T in texts]
 
-    def keys(tokens: TokenSet) -> list[bytes]:
-        return [text_T.tobytes() for text_T in np.split(tokens.tokens_T, tokens.offsets[1:-1])] if len(tokens) else []
 
-    trained = set(keys(client.train))
-    return np.array([key in trained for key in keys(client.test)], bool)
+def encoded_repeated_tests(client: ClientData, others: Set[bytes]) -> NDArray[np.bool_]:
+    """Return which of a client's encoded test texts have the same tokens as a train text of its own or of others.
+
+    Args:
+        client: The client.
+        others: The ``encoded_identities`` of train texts of other clients.
+    """
+    trained = set(encoded_identities(client.train))
+    return np.array([key in trained or key in others for key in encoded_identities(client.test)], bool)
 
 
 class _Kept(dict[int, int | None]):

@@ -58,6 +58,7 @@ VERSIONS = {
     "tied": 1,  # networks of plug-ins with a parameter in several places: it is the same in all of them
     # Noise of the server for a target epsilon that is found by privacy losses where the other bounds are above 100.
     "losses": 1,
+    "unseen": 1,  # audits of a corpus on disk leave out test texts that other clients train on
     "cohorts": 1,  # noise of the server on Poisson samples: they are drawn from the run's key, and not from the seed
 }
 
@@ -177,6 +178,7 @@ def released(experiment: Experiment, content: str, clients: int) -> str:
     """
     parts = _computed(experiment, clients)
     del parts["evaluation"], parts["training"]["rounds"]
+    parts.pop("unseen", None)  # no update depends on an audit
     if not experiment.server.noise:  # canaries are in no sum
         parts["privacy"].pop("canaries", None)
     if experiment.training.dp_sgd:  # with a target epsilon the noise depends on the number of rounds
@@ -245,6 +247,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "doubles": native and isinstance(experiment.method, KTEPS),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),
+        "unseen": getattr(experiment.corpus, "on_disk", False) and any(a.needs_unseen for a in experiment.audits),
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import fedtext
-from fedtext.client.texts import repeated_tests
+from fedtext.client import texts
 from fedtext.corpora.forum import ForumCorpus
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.statistics import render
@@ -26,7 +26,9 @@ from fedtext.corpora.types import Corpus
 from fedtext.corpora.users import Users
 from fedtext.errors import UserError
 from fedtext.models.language import WordEmbedding
+from fedtext.state.fingerprint import VERSIONS, fingerprint, released
 from fedtext.text.tokens import decode
+from tests import tiny
 from tests.loops import nonempty
 
 KEYS: dict[str, Any] = {"name": "forum", "clients": 30, "median": 8, "lexicon_size": 200, "vocabulary": 90}
@@ -74,16 +76,45 @@ def test_a_share_of_validation_texts_is_not_rounded_up_where_it_is_a_whole_numbe
     assert one != two, "runs on other splits are refused"
 
 
-def test_test_texts_that_a_client_itself_trains_on_are_known_on_disk_too() -> None:
+@pytest.mark.parametrize("others", [0, 5, 1000])
+def test_test_texts_that_clients_train_on_are_known_on_disk_too(others: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "OTHERS", others)
     memory, disk = (prepared(storage, max_length=3, median=20) for storage in ("memory", "disk"))
-    found = [repeated_tests(disk, client) for client in disk.clients]
-    for client, found_N, any_N in nonempty(zip(memory.clients, found, memory.repeated, strict=True)):
-        train, test = (decode(one.tokens_T, one.offsets, client.rows_R, memory.vocabulary)
-                       for one in (client.train, client.test))  # fmt: skip
-        assert found_N.tolist() == [text in train for text in test]
-        assert repeated_tests(memory, client) is any_N
-    assert any(found_N.any() for found_N in found)
-    assert not repeated_tests(replace(disk, clients=[]), disk.clients[0]).any(), "of other corpora nothing is known"
+    repeated, again = texts.RepeatedTests(disk, 7), texts.RepeatedTests(disk, 7)
+    found = [repeated(client) for client in disk.clients]
+
+    def sentences(split: str) -> list[list[list[str]]]:
+        each = ((getattr(client, split), client.rows_R) for client in memory.clients)
+        return [decode(one.tokens_T, one.offsets, rows_R, memory.vocabulary) for one, rows_R in each]
+
+    train, test = sentences("train"), sentences("test")
+    own = [[text in theirs for text in tests] for theirs, tests in zip(train, test, strict=True)]
+    every = {tuple(text) for theirs in train for text in theirs}
+    everyone = [[tuple(text) in every for text in tests] for tests in test]
+    flags = [found_N.tolist() for found_N in found]
+    if others == 5:  # those of some clients
+        assert sum(map(sum, own)) < sum(map(sum, flags)) < sum(map(sum, everyone))
+        assert flags != [texts.RepeatedTests(disk, 8)(client).tolist() for client in disk.clients]
+    else:
+        assert flags == (everyone if others else own)
+    assert flags == [again(client).tolist() for client in reversed(disk.clients)][::-1], "in any order and process"
+    for client, any_N in nonempty(zip(memory.clients, memory.repeated, strict=True)):
+        assert texts.RepeatedTests(memory, 7)(client) is any_N
+    assert not texts.RepeatedTests(replace(disk, clients=[]), 7)(disk.clients[0]).any(), "nothing is known"
+
+
+def test_audits_that_know_more_repeated_texts_are_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def digests(storage: str, *audits: str) -> tuple[str, str]:
+        corpus = KEYS | {"storage": storage}
+        made = tiny.experiment(corpus=corpus, model=MODEL, evaluation={"personalize": None}, audits=list(audits))
+        return fingerprint(made, "content", 30), released(made, "content", 30)
+
+    kinds = [("disk", "membership"), ("disk",), ("memory", "membership")]
+    before = {kind: digests(*kind) for kind in kinds}
+    monkeypatch.setitem(VERSIONS, "unseen", 0)
+    after = {kind: digests(*kind) for kind in kinds}
+    assert [kind for kind in before if before[kind] != after[kind]] == [("disk", "membership")]
+    assert before["disk", "membership"][1] == after["disk", "membership"][1] == before["disk",][1], "of the noise"
 
 
 METHODS: list[Any] = [
