@@ -16,6 +16,7 @@ from dashboards.losses import Losses
 from dashboards.pending import Pending
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
+from dashboards.servers import Servers
 from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, say, title
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
@@ -71,10 +72,7 @@ class TrialCallback(Callback):
         self.recorder, self.progress, self.history = recorder, progress, history
         self.about, self.on_end = about or (lambda case: About()), on_end
         self.outcomes: dict[str, Outcome] = {}
-        # Cases whose trial was given up while its server started, to be tried once more; None: this is the second
-        # attempt.
-        self.lost: set[str] | None = set()
-        self._servers: dict[str, bool] = {}  # whether the server of a case runs, or died and is to be started again
+        self.servers = Servers()
         self.displaced: set[str] = set()  # cases without a place on the nodes that are left
         self.over: OwnershipLostError | None = None  # another command has continued the run
         self.faults: set[tuple[str, str]] = set()
@@ -179,7 +177,7 @@ class TrialCallback(Callback):
     @never_raises
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case = self.cases[trial.config["case"]]
-        self._servers[case.id] = True
+        self.servers.start(case.id)
         self.outcomes.pop(case.id, None)
         self._errors.pop(case.id, None)
         self._open(case)
@@ -229,7 +227,7 @@ class TrialCallback(Callback):
     @never_raises
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
-        self._servers.pop(case_id, None)
+        self.servers.end(case_id)
         records = self._records.get(case_id, ())
         if self.over or case_id in self.displaced:
             return
@@ -243,13 +241,16 @@ class TrialCallback(Callback):
 
     @never_raises
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
-        self._servers[trial.config["case"]] = False
+        self.servers.die(trial.config["case"])
         self._lose_server(trial)
 
     @never_raises
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         case_id = trial.config["case"]
-        if self._is_left(trial):
+        ran = self.servers.end(case_id)
+        if self.servers.retry(case_id, ran, lambda: trial.should_recover()):
+            if ran is not None:
+                self._lose_server(trial)
             return
         if case_id not in self._records:  # it never started, and is recorded in MLflow all the same
             self._open(self.cases[case_id])
@@ -257,23 +258,6 @@ class TrialCallback(Callback):
             self._count(case_id, trials_failed=1)
         error = self._errors.get(case_id) or (failure_of(trial), False)
         self._end(case_id, Outcome("failed", self._records.get(case_id, ()), *error))
-
-    def _is_left(self, trial: Trial) -> bool:
-        """Return whether a trial that Tune gives up is tried once more, and add it to ``lost`` then.
-
-        Tune may start a trial in a process that another one has left. If that process dies meanwhile, it gives up the
-        trial, whatever restarts are left.
-        """
-        case_id = trial.config["case"]
-        runs = self._servers.pop(case_id, None)
-        if runs or self.lost is None or case_id in self.lost:
-            return False
-        if runs is not None:  # it had started, and counts its restarts
-            if not trial.should_recover():
-                return False
-            self._lose_server(trial)
-        self.lost.add(case_id)
-        return True
 
     def _lose_server(self, trial: Trial) -> None:
         """Note that a trial goes back to its last checkpoint since the process of its server died."""

@@ -78,7 +78,7 @@ class Suggested:
         return cases
 
     def _lost(self) -> list[Case]:
-        lost = (self.callback.lost or set()) - self.again
+        lost = (self.callback.servers.lost or set()) - self.again
         self.again |= lost
         return [case for case in self.job.cases if case.id in lost]
 

@@ -57,7 +57,7 @@ def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
         if case_id not in callback.outcomes:
             callback.restore(case_id, Outcome(status, tuple(reached[case_id])))
     assignment, restarts = Assignments(job, until), experiment.resources.max_restarts
-    callback.lost = set()  # of a population, each generation has a second attempt
+    callback.servers.lost = set()  # of a population, each generation has a second attempt
     if job.searched:
         source = Suggested(job, callback, ended, assignment)
         while True:
@@ -70,9 +70,9 @@ def _train(job: Job, callback: TrialCallback, until: Mapping[str, int]) -> None:
     while left:
         trials = {case.id: assignment(case) for case in left}
         run = partial(tune_sweep.run, trials, [callback], order, Concurrent(job, trials), restarts, reuse)
-        displaced, lost = _displaced(run, job, callback, until), callback.lost or set()
+        displaced, lost = _displaced(run, job, callback, until), callback.servers.lost or set()
         if lost:  # once more, each in a process of its own
-            reuse, callback.lost = False, None
+            reuse, callback.servers.lost = False, None
         left = [case for case in _left(job, callback, until) if case in displaced or case.id in lost]
 
 

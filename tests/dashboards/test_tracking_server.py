@@ -188,8 +188,8 @@ def test_a_trial_given_up_before_it_started_is_tried_again_and_has_failed_then(t
         callback = TrialCallback([case], recorder, display, lambda case_id: [])
         callback.record("open", lambda tracker: tracker.open())
         callback.on_trial_error(0, [], trial)
-        assert (callback.lost, callback.outcomes) == ({case.id}, {})
-        callback.lost = None
+        assert (callback.servers.lost, callback.outcomes) == ({case.id}, {})
+        callback.servers.lost = None
         callback.on_trial_error(0, [], trial)
     assert callback.outcomes[case.id].status == "failed"
     assert store.client().get_run(run_id(tmp_path / "run" / case.id)).info.status == "FAILED"
@@ -215,7 +215,7 @@ def test_a_trial_given_up_while_it_was_started_again_is_tried_again_while_restar
             callback.on_trial_complete(0, [trial], trial)
         callback.on_trial_error(0, [trial], trial)
         again = ends == "next generation" or (ends == "restarts" and left)
-        assert callback.lost == ({case.id} if again else set()), (left, ends)
+        assert callback.servers.lost == ({case.id} if again else set()), (left, ends)
         assert [outcome.status for outcome in callback.outcomes.values()] == ([] if again else ["failed"])
         assert found.count("retries") == (ends == "restarts") * (1 + left)
 

@@ -64,7 +64,7 @@ def test_trials_that_tune_had_not_begun_are_planned_again_with_the_one_that_lost
     if until:
         saved = Checkpoints(folder.case(CASES[3]) / "checkpoint", "any")
         saved.save(np.zeros(3, dtype=np.float32), {}, [RoundRecord(1, 0.0, {})])
-    callback: Any = SimpleNamespace(outcomes={}, displaced=set(), lost=None)  # as the generation before has left it
+    callback: Any = SimpleNamespace(outcomes={}, displaced=set(), servers=SimpleNamespace(lost=None))
     begun, planned = list[list[str]](), list[list[str]]()
 
     def run(trials: Mapping[str, Any], *_: Any) -> None:
@@ -81,4 +81,4 @@ def test_trials_that_tune_had_not_begun_are_planned_again_with_the_one_that_lost
     there = CASES[:3] if until else CASES
     assert begun == [there, there[1:]]
     assert planned == [there[1:]]
-    assert callback.lost == set(), "one that is given up while it starts is tried once more"
+    assert callback.servers.lost == set(), "one that is given up while it starts is tried once more"

@@ -109,7 +109,7 @@ def test_a_failure_whose_exception_cannot_be_loaded_has_an_outcome(tmp_path: Pat
     trial: Any = SimpleNamespace(config={"case": case.id}, pickled_error_file=str(pickled))
     nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
     callback = TrialCallback([case], nothing, PlainProgress([case], io.StringIO()), lambda case_id: [])
-    callback.lost = None
+    callback.servers.lost = None
     callback.on_trial_error(0, [], trial)
     assert callback.outcomes == {case.id: Outcome("failed", (), "its process ended without saying why")}
 
@@ -130,7 +130,7 @@ def test_a_trial_whose_server_died_is_counted_here(
     trial: Any = SimpleNamespace(config={"case": case.id}, pickled_error_file=str(pickled))
     nothing: Any = SimpleNamespace(call=lambda what, failed: None, begin=lambda: None)
     callback = TrialCallback([case], nothing, PlainProgress([case], io.StringIO()), lambda case_id: [])
-    callback.lost = None
+    callback.servers.lost = None
     callback.on_trial_error(0, [], trial)
     assert found == counted
     callback.on_trial_recover(0, [], trial)
