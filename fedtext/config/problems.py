@@ -139,6 +139,9 @@ def _suggested(keys: tuple[str, ...], loc: tuple[Any, ...]) -> str:
     """Return the end of a message about an unknown key: other sections with a key of this name, or the nearest key."""
     if len(keys) == 1 and (elsewhere := [path for path in _paths() if path.endswith(f".{keys[0]}")]):
         return f"; did you mean {' or '.join(elsewhere)}?"
+    head, colon, value = keys[-1].partition(":")
+    if colon and head in _valid_keys(loc[:-1]):
+        return f"; YAML needs a blank after the colon: write {head}: {value}"
     if "." in keys[-1] and ".".join(keys) in _paths():
         return f"; keys of a section stand within it: write {_nested(keys[-1])}"
     return _nearest(keys[-1], _valid_keys(loc[:-1]))

@@ -128,7 +128,8 @@ class Federation(Generic[FleetT]):
             if not finite(self.flat):
                 raise UserError(
                     f"the parameters after round {round_} are not finite, although all that clients sent was: lower "
-                    "server.optimizer.lr or training.optimizer.lr, or the noise"
+                    "server.optimizer.lr or training.optimizer.lr, or the noise; if the aggregation or the method is "
+                    "your own, check what it returns (aggregate, server_step)"
                 )
             keep_unsent(self.experiment, self.layout, before, self.flat, self.fleet.withheld, round_)
             self.step.canaries.observe(before, self.flat, round_)

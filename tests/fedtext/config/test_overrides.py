@@ -50,6 +50,8 @@ from tests.fedtext.config.content import GOOD
         (["baselines=[{fedprox: {mu: 1}}]"], "baselines.0 needs a name: write {name: fedprox, ...}, with its keys"),
         (["training={on: 2}"], "a key of training is True for YAML, and no text (yes, no, on and off are true and"),
         (["training={optimizer.lr: 2}"], "no key training.optimizer.lr; keys of a section stand within it: write opti"),
+        (["training={rounds:2}"], "no key training.rounds:2; YAML needs a blank after the colon: write rounds: 2"),
+        (["uplink=[{clip: {norm:0.5}}]"], "YAML needs a blank after the colon: write norm: 0.5"),
         (["training.rounds=a\0b"], "this is not YAML (character 2 is #x0000, which it may not have: remove"),
         (
             ["tracking.register='a/b:c'"],
