@@ -52,7 +52,8 @@ def page(store: stores.Store) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Serve the pages until interrupted; return the exit status."""
     parser = Parser(prog="python -m dashboards.ui", description=__doc__)
-    parser.add_argument("--store", metavar="URI", help="MLflow store (else $MLFLOW_TRACKING_URI; else mlflow.db here)")
+    store = "MLflow store (else $MLFLOW_TRACKING_URI; else mlflow.db in $FEDTEXT_HOME, or here)"
+    parser.add_argument("--store", metavar="URI", help=store)
     parser.add_argument("--port", type=int, default=FIRST_PORT, help=f"port to try first (else {FIRST_PORT})")
     arguments = parser.parse_args(words)
     if not 1 <= arguments.port <= 65535:

@@ -44,6 +44,7 @@ PAGES = {
             "fedtext.aggregations.base.IndividualAggregation",
             "fedtext.aggregations.base.samples",
             "fedtext.aggregations.update_set.UpdateSet",
+            "fedtext.aggregations.update_set.moved",
             "fedtext.messages.Update",
         ],
     ),

@@ -141,7 +141,7 @@ def _rows(cls: Class, prefix: str, pages: dict[str, str]) -> tuple[list[list[str
 
 def _row(key: Key, pages: dict[str, str]) -> list[str]:
     default = "required" if key.field.is_required() else f"`{key.default}`" if key.default else ""
-    where = f" See {pages[key.path]}." if key.path in pages else ""
+    where = f": {pages[key.path]}" if key.path in pages else ""
     return [f"`{key.path}`", prose(key.description) + where, prose(key.kind), default]
 
 

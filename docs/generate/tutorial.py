@@ -159,7 +159,8 @@ def write(folder: Path) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Put the files that a reader has into a folder."""
+    """Put the files that a reader has into a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
     for name in ("reviews.csv", "near_head.py"):
         (folder / name).write_text((DOCS / "tutorial" / name).read_text())
 

@@ -51,7 +51,8 @@ class Adaptive(Strict):
 class ServerAdam(Adaptive):
     """Adam on the mean update (Reddi et al. 2021).
 
-    v <- beta2 v + (1 - beta2) Delta^2.
+    theta <- theta + lr m / (sqrt(v) + tau) with m <- beta1 m + (1 - beta1) Delta and v <- beta2 v + (1 - beta2)
+    Delta^2. Initially m is 0 and v is tau^2; there is no bias correction.
     """
 
     name: Literal["adam"] = "adam"
@@ -60,7 +61,7 @@ class ServerAdam(Adaptive):
 class ServerYogi(Adaptive):
     """Yogi on the mean update (Reddi et al. 2021).
 
-    v <- v - (1 - beta2) Delta^2 sign(v - Delta^2): the size of a change of v depends on Delta alone.
+    As adam, but v <- v - (1 - beta2) Delta^2 sign(v - Delta^2): the size of a change of v depends on Delta alone.
     """
 
     name: Literal["yogi"] = "yogi"

@@ -95,7 +95,8 @@ def _described(sentences: list[list[str]], parameters: dict[str, int]) -> str:
     kind = "skip-gram" if parameters["sg"] else "CBOW"
     minutes = total * epochs / _WORDS_PER_SECOND / 60
     return (
-        f"{kind}, {parameters['vector_size']} dimensions, {epochs} epochs on {total} words: about {minutes:.1f} minutes"
+        f"{kind}, {parameters['vector_size']} dimensions, {epochs} epochs on {total:,} words: "
+        f"about {minutes:.1f} minutes"
     )
 
 
