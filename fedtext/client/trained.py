@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +18,22 @@ from fedtext.methods.state import flat as by_name
 from fedtext.runtime.devices import to_device
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
+
+
+class Completed(NamedTuple):
+    """What a method's hooks make of a local update; nothing for a method without hooks.
+
+    Attributes:
+        local: The completed local update.
+        state: The method's next state of the client.
+        extras: The tensors that the client sends beside its update, by ``group/name``.
+        update: What it sends in the place of the change of its parameters; None: that change.
+    """
+
+    local: Local | None
+    state: State
+    extras: Mapping[str, NDArray]
+    update: Mapping[str, NDArray] | None
 
 
 @dataclass(frozen=True)
@@ -39,23 +56,31 @@ class Trained:
     local: Local | None
     own: Sequence[str]
 
-    def completed(self, method: Method, steps: int) -> tuple[Local | None, State, State]:
-        """Call ``Method.after_update`` for the client at the first place.
+    def completed(self, method: Method, steps: int) -> Completed:
+        """Call ``Method.after_update`` and ``Method.before_sending`` for the client, which is alone in its stack.
 
         Args:
             method: The method.
             steps: Number of the client's steps.
 
-        Returns:
-            The completed local update, the method's next state of the client, and the tensors it sends beside its
-            update; nothing for a method without hooks.
+        Raises:
+            ValueError: ``before_sending`` returns another update than it has to.
         """
         if self.local is None:
-            return None, {}, {}
+            return Completed(None, {}, {}, None)
         lr_sums = self.optimizer.lr_sums(self.local.received, steps)
         local = replace(self.local, parameters=Tensors(self.stack.tensors(0)), lr_sums=lr_sums)
         with torch.no_grad():
-            return local, *method.after_update(local)
+            state, extras = method.after_update(local)
+            sent = method.before_sending(local) if method.changes_updates() else None
+        if sent is not None:
+            _check_sent(sent, local)
+        return Completed(
+            local,
+            state,
+            arrays(extras),
+            None if sent is None else {name: tensor.cpu().numpy().copy() for name, tensor in sent.items()},
+        )
 
     def kept(
         self, parameters: Mapping[str, Tensor], place: int, state: Mapping[str, NDArray], persist: bool
@@ -77,6 +102,15 @@ class Trained:
         if persist:
             kept |= {OPTIMIZER + n: value.cpu().numpy().copy() for n, value in self.optimizer.state(place).items()}
         return kept | {STATE + name: tensor for name, tensor in state.items()}
+
+
+def _check_sent(sent: Mapping[str, Tensor], local: Local) -> None:
+    """Raise ValueError unless an update has the names and shapes of the client's own one, and is finite."""
+    expected, got = ({n: tuple(t.shape) for n, t in each.items()} for each in (local.received, sent))
+    if odd := sorted(name for name, _ in expected.items() ^ got.items()):
+        raise ValueError(f"before_sending of its method returns {odd[0]} in another shape than it has, or not at all")
+    if infinite := next((name for name, tensor in sent.items() if not tensor.isfinite().all()), ""):
+        raise ValueError(f"before_sending of its method returns {infinite} with numbers that are not finite")
 
 
 def state_as_sent(

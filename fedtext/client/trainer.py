@@ -135,7 +135,8 @@ class Trainer(Host):
         stack = self.stack(flat, members)
         *earlier, last = self.method.phases(config.local_epochs)
         work, problem = self.work(last, members, round_), self.problem(flat, members)
-        if self.method.has_hooks():  # clients of it are trained one by one
+        if self.method.has_hooks():
+            assert len(members) == 1, "clients of a method with hooks are trained one by one"
             problem = replace(problem, local=self.local(flat, members[0], stack))
         if config.dp_sgd:  # and with it
             problem = replace(problem, examples=self._examples(round_, members[0]))
@@ -181,8 +182,8 @@ class Trainer(Host):
         """
         data, parameters = self.clients[client], trained.stack.fetched(place)
         flat, round_ = trained.flat, trained.round
-        local, state, extras = trained.completed(self.method, steps)
-        sent, said = self.uplink.update(flat, parameters, round_, data, arrays(extras))
+        local, state, extras, update = trained.completed(self.method, steps)
+        sent, said = self.uplink.update(flat, parameters, round_, data, extras, update)
         read = None
         if sent and (self.secure or self.follows_uplink):
             read = self.decoder.restored(sent, flat, round_)

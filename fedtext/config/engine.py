@@ -127,6 +127,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, "clients one by one: training.dp_sgd takes the gradient of one text at a time"
     if experiment.method.reads_table:
         return 1, f"clients one by one: method {experiment.method.name} uses the whole embedding table"
+    if experiment.method.has_hooks():
+        return 1, f"clients one by one: method {experiment.method.name} has hooks, which are of one client"
     if experiment.engine == "native" and model.hidden > NATIVE_NARROW:
         return 1, f"clients one by one: with engine native and {model.hidden} hidden units each fills a core by itself"
     if model.hidden > NARROW:

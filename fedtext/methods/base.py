@@ -123,8 +123,14 @@ class Method(Strict, ABC):
 
     @classmethod
     def has_hooks(cls) -> bool:
-        """Whether a local update is more than its steps: it keeps state, sends extras, or changes gradients."""
-        return cls.changes_gradients() or cls.after_update is not Method.after_update
+        """Whether a local update is more than its steps: it keeps state, sends extras, or changes gradients or what is
+        sent. Its clients are trained one by one."""
+        return cls.changes_gradients() or cls.changes_updates() or cls.after_update is not Method.after_update
+
+    @classmethod
+    def changes_updates(cls) -> bool:
+        """Whether clients send something else than the change of their parameters."""
+        return cls.before_sending is not Method.before_sending
 
     @abstractmethod
     def network(self, parts: Parts) -> nn.Module:
@@ -227,6 +233,17 @@ class Method(Strict, ABC):
         vector, noise is added to each coordinate, and the ledger counts them all.
         """
         return local.state, {}
+
+    def before_sending(self, local: Local) -> Tensors:
+        """Return the update that a client sends, of the names and shapes of ``Local.delta``, which it is by default.
+
+        Mechanisms of the uplink are applied to it. The client's own parameters stay as they were trained. With
+        ``after_sending`` a method can keep what mechanisms leave out, and send it in a later round (error feedback).
+
+        Args:
+            local: The client's local update. Its state is that before ``after_update``.
+        """
+        return local.delta
 
     def after_sending(self, local: Local, state: State, update: Tensors, extras: State) -> State:
         """Return a client's next state if mechanisms of the uplink change what it sends, after ``after_update``.

@@ -105,6 +105,10 @@ def check_hooks(method: Method) -> None:
     kept, sent = method.after_update(local)
     _check_shapes(f"after_update of {method.name} returns other tensors than client_state", state, kept)
     _check_shapes(f"{method.name} sends other tensors than those of extras", method.extras(shared), sent)
+    update = method.before_sending(local)
+    _check_shapes(
+        f"before_sending of {method.name} returns another update than local.delta", {"": shared}, {"": update}
+    )
     kept = method.after_sending(local, kept, shared * 0.5, sent)
     _check_shapes(f"after_sending of {method.name} returns other tensors than client_state", state, kept)
     extras = {group: tensors.zeros() for group, tensors in method.extras(shared).items()}

@@ -59,6 +59,7 @@ class Uplink:
         round_: int,
         data: ClientData,
         extras: Mapping[str, NDArray[np.float32]] | None = None,
+        update: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> tuple[Update | None, dict[str, float]]:
         """Return a client's update, after the uplink's mechanisms.
 
@@ -68,6 +69,8 @@ class Uplink:
             round_: The round, counted from 1.
             data: The client.
             extras: Tensors that its method sends beside the update, by ``group/name``, tables in the client's own rows.
+            update: What its method sends in the place of the change of its parameters, tables in the client's own rows;
+                None: that change.
 
         Returns:
             The update, None if nothing is shared, and the mechanisms' metrics of it.
@@ -80,7 +83,7 @@ class Uplink:
         held = self._held(data)
         rows = data.rows_R[held]
         received = self.ranks.held(self.received(flat, round_), data.id)
-        delta = self._delta(received, self.ranks.held(parameters, data.id), held, rows)
+        delta = self._delta(received, self.ranks.held(parameters, data.id), held, rows, update or {})
         self._add_extras(extras or {}, delta, received, data)
         if self.asked:
             broadcast = self.down.views(flat)
@@ -162,19 +165,30 @@ class Uplink:
             return slice(0, data.train_rows)
         return np.flatnonzero(~np.isin(data.rows_R[: data.train_rows], self.withheld))
 
-    def _delta(self, received: Tensors, parameters: Mapping[str, Tensor], held: Any, rows: NDArray) -> Tensors:
-        """Return the changes of the tensors that are shared in a round."""
+    def _delta(
+        self,
+        received: Tensors,
+        parameters: Mapping[str, Tensor],
+        held: Any,
+        rows: NDArray,
+        update: Mapping[str, NDArray[np.float32]],
+    ) -> Tensors:
+        """Return the changes of the tensors that are shared in a round, or what the method sends in their place."""
         delta: Tensors = {}
         for name, before in received.items():
+            given = update.get(name)
             after = parameters[name].numpy()
             if name == TABLE:
                 change = before.take(rows, axis=0)
-                np.subtract(after[held], change, out=change)
+                if given is None:
+                    np.subtract(after[held], change, out=change)
+                else:
+                    change[...] = given[held]
                 delta[name] = change if self.own_rows else np.zeros_like(before)
                 if not self.own_rows:
                     delta[name][rows] = change
             else:
-                delta[name] = after - before
+                delta[name] = after - before if given is None else given
         return delta
 
     def _add_extras(

@@ -54,6 +54,16 @@ def test_an_example_trains_and_passes_its_check(page: str, tmp_path: Path, capsy
     use(())
 
 
+def test_the_method_with_error_feedback_passes_its_check(tmp_path: Path) -> None:
+    first, second = re.findall(r"```python\n(.*?)```", PAGES["write-a-method"], re.S)
+    assert "ErrorFeedback" in second
+    assert "ErrorFeedback" not in first
+    (tmp_path / "feedback.py").write_text(second)
+    ((kind, cls),) = loading.load_plugin(loading.find_plugin(tmp_path / "feedback.py")).parts
+    assert kind.word == "method"
+    testing.check_method(cls())
+
+
 def test_the_method_of_the_readme_passes_its_check() -> None:
     ((kind, cls),) = loading.load_plugin(loading.find_plugin(PLUGIN)).parts
     assert kind.word == "method"

@@ -54,8 +54,8 @@ def _inversion(e: "Settings", audit: GradientInversion) -> Iterator[str]:
         yield f" needs updates, and method {method.name} sends none: leave it out"
     if audit.labels == "inferred" and (problem := _headless(e)):
         yield f".labels: inferred {problem}"
-    if method.changes_gradients():
-        yield f" {_changed(e)}"
+    if changed := _changed(e):
+        yield f" {changed}"
     if isinstance(method, Frozen):
         yield (
             f": {method.name} uses features that are frozen, and dummies have no gradient through these, so that it "
@@ -93,8 +93,8 @@ def span_inversion(e: "Settings") -> Iterator[str]:
         )
     if not e.method.shares or e.method.private("encoder.layers.layer.0.attention.self.query.weight"):
         yield f"audits: span_inversion needs the encoder's update, and method {e.method.name} sends none: leave it out"
-    if e.method.changes_gradients():
-        yield f"audits: span_inversion {_changed(e)}"
+    if changed := _changed(e):
+        yield f"audits: span_inversion {changed}"
 
 
 def attribute_inference(e: "Settings") -> Iterator[str]:
@@ -102,22 +102,28 @@ def attribute_inference(e: "Settings") -> Iterator[str]:
     if any(isinstance(audit, AttributeInference) for audit in e.audits):
         if not e.method.shares:
             yield f"audits: attribute_inference needs updates, and method {e.method.name} sends none: leave it out"
-        if e.method.changes_gradients():
-            yield f"audits: attribute_inference {_changed(e)}"
+        if changed := _changed(e):
+            yield f"audits: attribute_inference {changed}"
 
 
 def label_leakage(e: "Settings") -> Iterator[str]:
     """Check that labels can be inferred from the update of the output layer."""
     if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (problem := _headless(e)):
         yield f"audits: label_leakage {problem}"
-    if any(isinstance(audit, LabelLeakage) for audit in e.audits) and e.method.changes_gradients():
-        yield f"audits: label_leakage {_changed(e)}"
+    if any(isinstance(audit, LabelLeakage) for audit in e.audits) and (changed := _changed(e)):
+        yield f"audits: label_leakage {changed}"
 
 
 def _changed(e: "Settings") -> str:
+    """Return why an update of the method cannot be treated as the gradient of a loss; empty if it can."""
+    if not (e.method.changes_gradients() or e.method.changes_updates()):
+        return ""
+    what = "changes the gradients of steps by state of clients and server"
+    if not e.method.changes_gradients():
+        what = "sends something else than the change of parameters"
     return (
-        f"treats an update as the gradient of a loss, and method {e.method.name} changes the gradients of steps by "
-        "state of clients and server, so that it would look safer than it is: leave it out"
+        f"treats an update as the gradient of a loss, and method {e.method.name} {what}, so that it would look safer "
+        "than it is: leave it out"
     )
 
 

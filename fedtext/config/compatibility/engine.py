@@ -48,6 +48,11 @@ def stack(e: "Settings") -> Iterator[str]:
             f"training.stack: method {method.name} uses the whole embedding table, whose rows differ between "
             "clients; leave stack at auto or 1"
         )
+    elif method.has_hooks():
+        yield (
+            f"training.stack: method {method.name} has hooks, which are of one client, so that clients are trained one "
+            "by one; leave stack at auto or 1"
+        )
 
 
 RULES = (engine, stack)

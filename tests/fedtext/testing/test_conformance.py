@@ -147,6 +147,11 @@ class Shrinking(_Method):
         return {}
 
 
+class Sparse(_Method):
+    def before_sending(self, local: Any) -> Any:
+        return type(local.delta)({name: tensor for name, tensor in local.delta.items() if "bias" not in name})
+
+
 class Chatty(_Method):
     def after_update(self, local: Any) -> Any:
         return {}, {"extra": local.delta}
@@ -301,6 +306,7 @@ FOUND: list[tuple[Callable[..., None], Any, str]] = [
     (check_method, Unnormalised(), "probabilities .both. are below 0, or do not sum to 1"),
     (check_method, Growing(), "after_update of faulty returns other tensors than client_state: c/"),
     (check_method, Shrinking(), "after_sending of faulty returns other tensors than client_state: c/"),
+    (check_method, Sparse(), "before_sending of faulty returns another update than local.delta: /encoder"),
     (check_method, Chatty(), "faulty sends other tensors than those of extras: extra/"),
     (check_method, Dropping(), "gradient of faulty returns other tensors than it is given: /encoder"),
     (check_method, Stepless(), "server_step of faulty returns other tensors than server_state: h/"),
