@@ -98,14 +98,15 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
 
 def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
     reported, lost, in_row, measured = _reached(assignment.folder / "checkpoint"), "", 0, Measured()
-    back = 0  # the round that the trial went back to
+    back, changed = 0, ""  # the round that the trial went back to, and what is to be said of its machines
     while in_row <= assignment.experiment.resources.max_restarts:
         try:
             for record, said in rounds(assignment, metrics, measured, reported):
+                changed = said.get("changed", "") or changed
                 if record.round > reported:
                     reported, in_row = record.round, 0
-                    tune.report({"record": record, "lost": lost, "reached": back, **said})
-                    lost = ""
+                    tune.report({"record": record, "lost": lost, "reached": back, **said, "changed": changed})
+                    lost = changed = ""
             return
         except (ClientError, TimeoutError, UserError) as error:
             metrics.add(trials_failed=1)

@@ -25,8 +25,11 @@ def machine(device: str, native: bool) -> str:
         Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0, gcc (Debian 12.2.0-14) 12.2.0``.
     """
     library = f"torch {torch.__version__.partition('+')[0]}"
-    if torch.device(device).type != "cpu":
+    kind = torch.device(device).type
+    if kind == "cuda":
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, {library}"
+    if kind != "cpu":
+        return f"{processor()}, {kind}, {library}"
     parts = [processor(), torch.backends.cpu.get_cpu_capability(), library]
     return ", ".join([*parts, *([_compiler()] if native else [])])
 

@@ -11,12 +11,12 @@ from fedtext.runtime import durable
 FILE = "machines.json"
 MIXED = "clients are trained on different machines ({}): the last digits of results depend on which of them train where"
 OTHERS = (
-    "from round {} on clients are trained on another machine ({}) than before ({}): results differ by rounding from "
+    "from round {} on clients are trained on other machines ({}) than before ({}): results differ by rounding from "
     "those of an undisturbed run, and training that is unstable amplifies it"
 )
 NOISY = (
-    "; of a round that was completed before the run was interrupted, and is repeated now, there are two results under "
-    'the same noise (docs/explanation/privacy.md, "A round that is repeated")'
+    "; a round that was completed, and is repeated after an interruption, may have two results under the same noise "
+    '(docs/explanation/privacy.md, "A round that is repeated")'
 )
 
 
@@ -25,12 +25,13 @@ def machines_of(folder: Path) -> list[str]:
     return _read(folder / FILE)[1]
 
 
-def _read(file: Path) -> tuple[str, list[str]]:
-    """Return the fingerprint and the machines in a file, and nothing of one that is not there or is damaged."""
+def _read(file: Path) -> tuple[str, list[str], list[str]]:
+    """Return the fingerprint in a file, all machines and the last ones; nothing if it is not there or is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         content = json.loads(file.read_bytes())
-        return str(content["fingerprint"]), [str(name) for name in content["machines"]]
-    return "", []
+        known, last = ([str(name) for name in content[key]] for key in ("machines", "last"))
+        return str(content["fingerprint"]), known, last
+    return "", [], []
 
 
 class Machines:
@@ -40,13 +41,16 @@ class Machines:
         folder: The folder of the run's state; None: nothing is written.
         fingerprint: Identifies the run. What another one has left in the folder is replaced.
         noisy: Whether noise hides clients.
+
+    Attributes:
+        known: Names of all machines on which clients have been trained.
     """
 
     def __init__(self, folder: Path | None = None, fingerprint: str = "", noisy: bool = False) -> None:
         self.file, self.fingerprint, self.noisy = folder and folder / FILE, fingerprint, noisy
-        before, self.known = _read(self.file) if self.file else ("", [])
+        before, self.known, self._last = _read(self.file) if self.file else ("", [], [])
         if before != fingerprint:
-            self.known = []
+            self.known, self._last = [], []
 
     def train(self, round_: int, names: Collection[str]) -> str:
         """Note the machines on which the clients of a round are trained, before anything comes of it.
@@ -61,15 +65,16 @@ class Machines:
         Raises:
             UserError: The file cannot be written.
         """
-        before, new = list(self.known), sorted(set(names).difference(self.known))
-        if not new:
+        before, now = self._last, sorted(set(names))
+        if now == before:
             return ""
-        self.known += new
+        self._last = now
+        self.known += [name for name in now if name not in self.known]
         if self.file:
-            content = json.dumps({"fingerprint": self.fingerprint, "machines": self.known}, indent=1)
+            content = {"fingerprint": self.fingerprint, "machines": self.known, "last": now}
             with writing(self.file):
                 durable.make_folder(self.file.parent)
-                durable.write(self.file, content)
+                durable.write(self.file, json.dumps(content, indent=1))
         if before:
-            return OTHERS.format(round_, "; ".join(new), "; ".join(before)) + NOISY * self.noisy
-        return MIXED.format("; ".join(new)) if len(new) > 1 else ""
+            return OTHERS.format(round_, "; ".join(now), "; ".join(before)) + NOISY * self.noisy
+        return MIXED.format("; ".join(now)) + NOISY * self.noisy if len(now) > 1 else ""

@@ -89,7 +89,7 @@ def test_restarts_count_from_the_last_completed_round(
     def rounds(assignment: Any, *_: Any) -> Iterator[tuple[RoundRecord, dict[str, str]]]:
         for _ in range(left.pop(0) if left else 1):
             done[0] += 1
-            yield RoundRecord(done[0], 0.0, {}), {}
+            yield RoundRecord(done[0], 0.0, {}), {"changed": "" if done[0] > 1 else "other machines"}
         if left or ends == "lost":
             raise HungActorsError("late")
 
@@ -104,6 +104,7 @@ def test_restarts_count_from_the_last_completed_round(
     lost = "its client actors were lost 2 times in a row (more than resources.max_restarts), the last time because: "
     assert errors == ([f"{lost}late"] if ends == "lost" else [])
     assert sum(bool(each.get("lost")) for each in told) == sum(1 for more in completes[1:] if more)
+    assert [each["changed"] for each in told if "record" in each][:2] == ["other machines", ""]
     assert {each["reached"] for each in told if each.get("lost")} == {0}, "there is no checkpoint"
 
 

@@ -12,7 +12,7 @@ import fedtext
 from fedtext.client.local_fleet import LocalFleet
 from fedtext.runtime import machine as machines
 from fedtext.runtime.compiled import compile_problem
-from fedtext.state.machines import FILE, Machines
+from fedtext.state.machines import FILE, Machines, machines_of
 from tests import tiny
 from tests.loops import nonempty
 
@@ -60,6 +60,14 @@ def test_a_machine_is_its_processor_and_what_computes_on_it() -> None:
         assert not compiled.endswith("no compiler")
 
 
+def test_a_device_that_is_no_gpu_of_cuda_has_a_name() -> None:
+    version = torch.__version__.partition("+")[0]
+    assert machines.machine("mps", native=False) == f"{machines.processor()}, mps, torch {version}"
+
+
+NOISE = [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 1.0}}]
+
+
 class Elsewhere(LocalFleet):
     """A fleet of which a test says on which machines its clients are."""
 
@@ -85,25 +93,27 @@ def noticed(folder: Path | None, until: int, *there: str, **changes: Any) -> lis
 def test_a_run_that_goes_on_elsewhere_says_so_once(tmp_path: Path) -> None:
     assert noticed(tmp_path, 2, "A") == ["", ""]
     (moved,) = noticed(tmp_path, 3, "B")
-    assert moved.startswith("from round 3 on clients are trained on another machine (B) than before (A): ")
+    assert moved.startswith("from round 3 on clients are trained on other machines (B) than before (A): ")
     assert "noise" not in moved
-    assert noticed(tmp_path, 4, "A") == [""], "its results have depended on both before"
+    (back,) = noticed(tmp_path, 4, "A", "B")
+    assert back.startswith("from round 4 on clients are trained on other machines (A; B) than before (B): ")
+    assert machines_of(tmp_path) == ["A", "B"]
 
 
 def test_what_was_trained_before_the_first_checkpoint_is_known(tmp_path: Path) -> None:
     """Without noise the round is only computed again; with it, its two results have the same noise."""
-    uplink = [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 1.0}}]
-    assert noticed(tmp_path, 1, "A", checkpoint={"every": 4}, uplink=uplink) == [""]
+    assert noticed(tmp_path, 1, "A", checkpoint={"every": 4}, uplink=NOISE) == [""]
     assert not list(tmp_path.glob("round-*"))
-    first, *others = noticed(tmp_path, 4, "B", checkpoint={"every": 4}, uplink=uplink)
-    assert first.startswith("from round 1 on clients are trained on another machine (B) than before (A): ")
-    assert "two results under the same noise" in first
+    first, *others = noticed(tmp_path, 4, "B", checkpoint={"every": 4}, uplink=NOISE)
+    assert first.startswith("from round 1 on clients are trained on other machines (B) than before (A): ")
+    assert "may have two results under the same noise" in first
     assert others == ["", "", ""]
 
 
-def test_machines_of_a_cluster_that_differ_are_said() -> None:
-    said, *others = noticed(None, 4, "B", "A", "A")
+def test_machines_of_a_cluster_that_differ_are_said(tmp_path: Path) -> None:
+    said, *others = noticed(tmp_path, 4, "B", "A", "A", uplink=NOISE)
     assert said.startswith("clients are trained on different machines (A; B): ")
+    assert "may have two results under the same noise" in said
     assert others == ["", "", ""]
 
 
@@ -112,7 +122,7 @@ def test_machines_of_another_run_and_damaged_files_are_replaced(tmp_path: Path) 
     assert Machines(tmp_path, "one").known == ["A"]
     assert Machines(tmp_path, "two").train(1, ["B"]) == ""
     assert Machines(tmp_path, "two").known == ["B"]
-    for content in nonempty(("", "[]", '{"fingerprint": "two"}', '{"fingerprint": "two", "machines": 3}')):
+    for content in nonempty(("", "[]", '{"fingerprint": "two"}', '{"fingerprint": "two", "machines": 3, "last": []}')):
         (tmp_path / FILE).write_text(content)
         assert Machines(tmp_path, "two").known == []
 
@@ -127,4 +137,4 @@ def test_a_run_in_this_process_warns(
             caplog.clear()
             fedtext.run("demo.yaml", *short, f"training.rounds={rounds}", out=tmp_path / "run", resume=rounds > 1)
     (warned,) = [each.message for each in caplog.records if "machine" in each.message]
-    assert warned.startswith("from round 2 on clients are trained on another machine (B) than before (A): ")
+    assert warned.startswith("from round 2 on clients are trained on other machines (B) than before (A): ")
