@@ -14,6 +14,7 @@ from fedtext.runtime import durable
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import Checkpoints, history
 from fedtext.state.fingerprint import fingerprint
+from fedtext.state.machines import Machines
 from fedtext.state.seal import state_key
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
@@ -113,6 +114,7 @@ class Population:
             state.flat, state.clients, state.history, state.moments, state.selected, state.extra
         )
         durable.write(draft / MARK, json.dumps(generation))
+        Machines(draft, self._fingerprint(case)).follow(giving.folder, target)
         if target.exists():
             target.rename(old)
         draft.rename(target)

@@ -103,7 +103,7 @@ class Audit(Strict, ABC):
         needs_table: Whether it needs the embedding table to be shared.
         reads_updates: Whether it attacks the update of a single client, and not the shared parameters.
         needs_unseen: Whether it takes test texts for texts that no client has trained on (``Known.unseen``). How many
-            it leaves out is then logged.
+            it leaves out of a corpus in memory is then logged.
     """
 
     name: str

@@ -36,8 +36,9 @@ class Membership(Audit):
     fedrecon train texts are those of the half that trains the shared parameters.
 
     Test texts that are also in the train split of any client are members, and are left out of the others and of the
-    texts behind shadow models. How many these are is logged. Of a corpus on disk they are compared with the client's
-    own train texts and those of 1,000 clients that are drawn from the seed, so that rare texts of others may be left.
+    texts behind shadow models. How many these are is logged of a corpus in memory. Of one on disk they are compared
+    with the client's own train texts and those of 1,000 clients that are drawn from the seed, so that rare texts of
+    others may be left.
 
     - ``member_auc``: probability that a train text has a smaller loss, or looks more like a train text, than a test
       text, ties counting half; 0.5 is chance.

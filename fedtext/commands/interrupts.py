@@ -18,7 +18,7 @@ def kept_interrupts() -> Iterator[None]:
 
     Python prints an exception of these and goes on: the command would not end.
     """
-    before = sys.unraisablehook
+    before, pending = sys.unraisablehook, list[threading.Timer]()
 
     def hook(lost: Any) -> None:
         if not issubclass(lost.exc_type, KeyboardInterrupt):
@@ -27,12 +27,18 @@ def kept_interrupts() -> Iterator[None]:
         again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))  # once the finalizer has returned
         again.daemon = True
         again.start()
+        pending.append(again)
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
         sys.unraisablehook = before
+        left = [again for again in pending if again.is_alive()]
+        for again in left:
+            again.cancel()
+    if left:  # the command has ended before it was sent again
+        raise KeyboardInterrupt
 
 
 def end_quietly(status: int) -> None:

@@ -142,7 +142,7 @@ def _parquet(path: Path, columns: list[str]) -> Iterator[Mapping[str, Any]]:
                     at = table.schema.get_field_index(columns[0])
                     batch = _microseconds(table.set_column(at, columns[0], table[columns[0]].cast(pyarrow.string())))
                 yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, OverflowError, pyarrow.ArrowException) as error:  # OverflowError: a time beyond the year 9999
         reason = str(error).partition("\n")[0]
         raise UserError(f"{path} cannot be read as parquet ({reason}): fetch it again") from error
 

@@ -34,7 +34,8 @@ class StreamedCorpus(LanguageCorpus):
     storage: Literal["auto", "memory", "disk"] = Field(
         "auto",
         description="where encoded texts are; memory: in every process that trains; disk: in the cache folder, read "
-        f"when a client trains or is evaluated; auto: disk from {LARGE:,} clients on; results are the same",
+        f"when a client trains or is evaluated; auto: disk from {LARGE:,} clients on; results are the same, but for "
+        "audits that leave out test texts on which others train (membership)",
     )
 
     @model_validator(mode="after")

@@ -15,16 +15,19 @@ DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU architectu
 
 
 def machine(device: str, native: bool) -> str:
-    """Return the name of what this process computes with. Where two names are equal, updates have the same bits.
+    """Return the name of what this process computes with. Where two names differ, updates may have other bits.
+
+    On CPUs those of equal names normally have the same, unless variables of the environment change what libraries
+    compute, as ``MKL_CBWR`` does. Some operations on GPUs have no fixed order.
 
     Args:
         device: The torch device that clients train on.
         native: Whether they train with engine ``native``, which the machine's compiler has compiled.
 
     Returns:
-        Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0, gcc (Debian 12.2.0-14) 12.2.0``.
+        Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0+cpu, gcc (Debian 12.2.0-14) 12.2.0``.
     """
-    library = f"torch {torch.__version__.partition('+')[0]}"
+    library = f"torch {torch.__version__}"
     kind = torch.device(device).type
     if kind == "cuda":
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, {library}"
@@ -51,6 +54,6 @@ def processor() -> str:
 @cache
 def _compiler() -> str:
     try:
-        return compiler_name()
+        return re.sub(r"^\S+ \(", "gcc (", compiler_name())  # its line begins with the name that it was called by
     except UserError:  # it was removed after it had compiled
         return "no compiler"

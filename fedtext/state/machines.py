@@ -52,6 +52,17 @@ class Machines:
         if before != fingerprint:
             self.known, self._last = [], []
 
+    def follow(self, run: Path, *others: Path) -> None:
+        """Take over the machines of the run in a folder, which goes on in this one, and those known of others.
+
+        Args:
+            run: The folder of its state.
+            others: Folders of other states.
+        """
+        _, known, self._last = _read(run / FILE)
+        self.known = list(dict.fromkeys([*known, *(name for other in others for name in machines_of(other))]))
+        self._write()
+
     def train(self, round_: int, names: Collection[str]) -> str:
         """Note the machines on which the clients of a round are trained, before anything comes of it.
 
@@ -70,11 +81,15 @@ class Machines:
             return ""
         self._last = now
         self.known += [name for name in now if name not in self.known]
-        if self.file:
-            content = {"fingerprint": self.fingerprint, "machines": self.known, "last": now}
-            with writing(self.file):
-                durable.make_folder(self.file.parent)
-                durable.write(self.file, json.dumps(content, indent=1))
+        self._write()
         if before:
             return OTHERS.format(round_, "; ".join(now), "; ".join(before)) + NOISY * self.noisy
         return MIXED.format("; ".join(now)) + NOISY * self.noisy if len(now) > 1 else ""
+
+    def _write(self) -> None:
+        """Write the file, if there is a folder. Raises UserError if it cannot be written."""
+        if self.file:
+            content = {"fingerprint": self.fingerprint, "machines": self.known, "last": self._last}
+            with writing(self.file):
+                durable.make_folder(self.file.parent)
+                durable.write(self.file, json.dumps(content, indent=1))

@@ -20,6 +20,7 @@ from fedtext.records import RoundRecord
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import Checkpoints, history
 from fedtext.state.fingerprint import fingerprint
+from fedtext.state.machines import Machines, machines_of
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from sweeps.population import Population, evolved
@@ -138,7 +139,9 @@ def test_a_changed_point_that_is_no_experiment_leaves_that_of_the_donor(tmp_path
         change=lambda case, sentence: said.append((case.id, sentence)),
         changed=lambda case_id, sentence: said.append((case_id, sentence)),
     )
+    Machines(changing.job.folder.case(first[0].id) / "checkpoint", "any").train(1, ["A"])
     changing._carry_out(Exploit(3, 0, {"method.lambda1": -1.0}), 1, callback)
+    assert machines_of(changing.job.folder.case(first[3].id) / "checkpoint") == ["A"], "on which it was trained"
     (tmp_path / "population.json").write_text(json.dumps([{"done": True, "exploits": [exploit]}]))
     resumed = evolved(first, changing.job.folder, changing.job.experiment, changing.content, "test")
     assert resumed == changing.job.cases

@@ -26,6 +26,9 @@ def in_a_finalizer():
     Finalized()
     time.sleep(20)
 
+def just_before_the_end():
+    Finalized()
+
 def at_the_end():
     atexit.register(interrupt)  # as Ray's shutdown, which takes seconds
     interrupt()
@@ -43,7 +46,7 @@ sys.exit(guarded(main, "--resume RUN continues it")())
 """
 
 
-@pytest.mark.parametrize("where", ["in_a_finalizer", "at_the_end", "with_what_fails_then"])
+@pytest.mark.parametrize("where", ["in_a_finalizer", "just_before_the_end", "at_the_end", "with_what_fails_then"])
 def test_an_interrupt_prints_one_sentence_wherever_it_arrives(where: str) -> None:
     argv = [sys.executable, "-c", INTERRUPTED, where]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)

@@ -163,6 +163,8 @@ def test_months_are_selected(tmp_path: Path) -> None:
         (None, "None is no time"),
         (True, "True is no time"),
         ("", "'' is no time"),
+        ("20150501", "'20150501' may be a day or a number of seconds: write seconds since 1970, or a date in"),
+        (20150501, "20150501 may be a day or a number of seconds"),
         ("yesterday", "'yesterday' is no time from 1970 to 9999: write seconds since 1970, or a date in ISO 8601"),
         (1430438400000, "1430438400000 is no time"),
         ("nan", "'nan' is no time"),
@@ -229,6 +231,7 @@ def test_too_few_writers_are_refused(tmp_path: Path) -> None:
         ({"date": "d", "test_from": "2015-05-01"}, "test_from: comments are split by their dates: set order: date"),
         ({"date": "d", "since": "2015-05", "until": "2015-05-01"}, "until: it has to be later than since"),
         ({"date": "d", "since": "2015"}, "'2015' is no date: write one in ISO 8601 such as 2015-05-01"),
+        ({"date": "d", "since": 1430438400}, "1430438400 is no date: write one in ISO 8601 such as 2015-05-01"),
         ({"date": "d", "since": "May"}, "'May' is no time from 1970 to 9999"),
     ],
 )

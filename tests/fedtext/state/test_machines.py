@@ -51,8 +51,7 @@ def test_a_processor_is_known_by_its_design(told: str | None, name: str, monkeyp
 
 
 def test_a_machine_is_its_processor_and_what_computes_on_it() -> None:
-    version = torch.__version__.partition("+")[0]
-    ends = f", {torch.backends.cpu.get_cpu_capability()}, torch {version}"
+    ends = f", {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
     assert machines.machine("cpu", native=False) == machines.processor() + ends
     compiled = machines.machine("cpu", native=True)
     assert compiled.startswith(f"{machines.processor()}{ends}, ")
@@ -61,8 +60,7 @@ def test_a_machine_is_its_processor_and_what_computes_on_it() -> None:
 
 
 def test_a_device_that_is_no_gpu_of_cuda_has_a_name() -> None:
-    version = torch.__version__.partition("+")[0]
-    assert machines.machine("mps", native=False) == f"{machines.processor()}, mps, torch {version}"
+    assert machines.machine("mps", native=False) == f"{machines.processor()}, mps, torch {torch.__version__}"
 
 
 NOISE = [{"clip": {"norm": 1.0}}, {"gaussian": {"sigma": 1.0}}]
@@ -125,6 +123,19 @@ def test_machines_of_another_run_and_damaged_files_are_replaced(tmp_path: Path) 
     for content in nonempty(("", "[]", '{"fingerprint": "two"}', '{"fingerprint": "two", "machines": 3, "last": []}')):
         (tmp_path / FILE).write_text(content)
         assert Machines(tmp_path, "two").known == []
+
+
+def test_a_run_that_follows_another_one_has_its_machines(tmp_path: Path) -> None:
+    donor, member = tmp_path / "donor", tmp_path / "member"
+    for folder, names in nonempty(((donor, ["A"]), (donor, ["B"]), (member, ["C"]))):
+        Machines(folder, folder.name).train(1, names)
+    Machines(tmp_path / "next", "next").follow(donor, member)
+    following = Machines(tmp_path / "next", "next")
+    assert following.known == ["A", "B", "C"]
+    assert following.train(3, ["B"]) == ""
+    assert following.train(4, ["A"]).startswith(
+        "from round 4 on clients are trained on other machines (A) than before (B)"
+    )
 
 
 def test_a_run_in_this_process_warns(
