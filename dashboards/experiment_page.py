@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
@@ -66,7 +66,8 @@ class Page:
     def note(self) -> str:
         """Return the description, as Markdown: what was run, by which command, and what to look at."""
         one, tune = self.experiment, self.experiment.tune
-        what = f"{one.method.name} on {one.corpus.name}, {one.training.rounds} rounds"
+        method = "several methods" if self.sweep and _sweeps_method(one) else one.method.name
+        what = f"{method} on {one.corpus.name}, {one.training.rounds} rounds"
         lines = [f"{'Sweep' if self.sweep else 'Run'} **{self.name}** of {one.name}: {what}", ""]
         if self.sweep:
             lines += [f"- {code(key)}: {code(json.dumps(spec))}" for key, spec in one.space.items()]
@@ -147,3 +148,9 @@ def _guarantees(experiment: Experiment) -> dict[str, None]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sweeps_method(experiment: Experiment) -> bool:
+    """Return whether the space chooses the method, as a key or among settings that have names."""
+    named = [names for spec in experiment.space.values() for names in spec.values() if isinstance(names, Mapping)]
+    return "method" in experiment.space or any("method" in keys for names in named for keys in names.values())

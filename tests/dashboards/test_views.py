@@ -136,3 +136,18 @@ def test_a_short_name_of_a_key_is_that_of_no_other() -> None:
         "method.lambda1": "lambda1",
         "method.lambda2": "lambda2",
     }
+
+
+@pytest.mark.parametrize(
+    ("space", "method"),
+    [
+        ({"method.lambda1": {"grid": [0, 1]}}, "kteps"),
+        ({"method": {"grid": ["kteps", "fedavg"]}}, "several methods"),
+        ({"case": {"grid": {"a": {"method": "fedavg"}, "b": {"training.rounds": 2}}}}, "several methods"),
+        ({"case": {"grid": {"a": {"training.rounds": 3}, "b": {"training.rounds": 2}}}}, "kteps"),
+    ],
+)
+def test_the_description_names_the_method_unless_the_space_chooses_it(space: dict[str, Any], method: str) -> None:
+    swept = experiment(space=space)
+    page = Page(swept, "first", True, "again")
+    assert page.note().startswith(f"Sweep **first** of {swept.name}: {method} on {swept.corpus.name}, ")
