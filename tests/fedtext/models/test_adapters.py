@@ -134,16 +134,15 @@ def test_adapters_train_with_every_method_whose_clients_train_no_embedding_of_th
         ({}, {"server": {"aggregation": "lora"}}),
         ({"residual": True}, {"server": EXACT}),
         ({"share": "a"}, {}),
-        ({"train": "b"}, {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}], "wire": {"rows": "all"}}),
+        ({"train": "b"}, {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}]}),
         (
             {},
-            {"uplink": [{"quantize": {"q": 0.01}}, {"randomized_response": {"epsilon": 4.0}}], "wire": {"rows": "all"}},
+            {"uplink": [{"quantize": {"q": 0.01}}, {"randomized_response": {"epsilon": 4.0}}]},
         ),
         (
             {},
             {
                 "uplink": [{"clip": {"norm": 0.3}}],
-                "wire": {"rows": "all"},
                 "server": {"weights": "uniform", "noise": {"multiplier": 0.5}},
                 "participation": {"fraction": 0.7, "sampling": "poisson"},
             },
@@ -293,7 +292,6 @@ def test_the_noise_of_clients_is_of_the_coordinates_that_are_sent() -> None:
     }
     changes = {
         "uplink": [{"clip": {"norm": 0.3}}],
-        "wire": {"rows": "all"},
         "server": server,
         "participation": {"min_clients": 4},
     }

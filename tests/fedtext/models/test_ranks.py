@@ -226,7 +226,7 @@ def test_the_texts_of_all_clients_are_read_by_the_model_of_each() -> None:
     [
         ("svd", {}),
         ("mean", {"method": "ditto", "server": {"aggregation": "lora", "optimizer": {"name": "sgd", "momentum": 0.5}}}),
-        ("svd", {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}], "wire": {"rows": "all"}}),
+        ("svd", {"uplink": [{"clip": {"norm": 0.1}}, {"gaussian": {"sigma": 0.01}}]}),
         ("svd", {"uplink": [{"quantize": {"q": 0.1}}, {"randomized_response": {"epsilon": 4.0}}]}),
         ("svd", {"method": "lg_fedavg", "server": {}}),  # nothing of a factor is shared, and the server combines none
     ],

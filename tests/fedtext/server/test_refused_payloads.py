@@ -97,8 +97,8 @@ class Enlarging(LocalFleet):
         super().__init__(*given, **named)
         made = self.worker.uplink.update
 
-        def update(flat: Any, parameters: Any, round_: int, data: Any, extras: Any = None) -> Any:
-            sent, said = made(flat, parameters, round_, data, extras)
+        def update(flat: Any, parameters: Any, round_: int, data: Any, *beside: Any) -> Any:
+            sent, said = made(flat, parameters, round_, data, *beside)
             for tensor in nonempty(sent.tensors.values()) if data.id == 0 else ():
                 tensor[...] = self.size
             return sent, said

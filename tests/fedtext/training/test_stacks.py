@@ -129,10 +129,10 @@ def test_a_client_that_fails_at_its_uplink_leaves_the_others_trained_once(monkey
         expected.train(flat, 1, [client])
     original = broken.uplink.update
 
-    def update(flat: np.ndarray, parameters: dict, round_: int, data: ClientData, extras: dict) -> np.ndarray:
+    def update(flat: np.ndarray, parameters: dict, round_: int, data: ClientData, *beside: Any) -> Any:
         if data.id == 2:
             raise OSError("no")
-        return original(flat, parameters, round_, data, extras)
+        return original(flat, parameters, round_, data, *beside)
 
     monkeypatch.setattr(broken.uplink, "update", update)
     assert [reply.error for reply in broken.train(flat, 1, [0, 1, 2])] == ["", "", "OSError: no"]
