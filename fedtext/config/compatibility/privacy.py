@@ -223,6 +223,12 @@ def shuffled(e: "Settings") -> Iterator[str]:
         )
     if e.shares_table and e.own_rows:
         yield "wire.shuffle: own rows name the words of a client, and no other client hides them: set wire.rows: all"
+    if type(e.method).after_sending is not Method.after_sending:
+        # Sums of several rounds would have less noise: with error feedback that of a round is taken back in the next.
+        yield (
+            f"wire.shuffle: with method {e.method.name} what clients send depends on the bits that they have sent "
+            "before, which then hide no other client: use another method"
+        )
     if audit := next((audit.name for audit in e.audits if audit.reads_updates), ""):
         yield f"wire.shuffle: {audit} attacks the update of one client, and the server sees none: leave out one of them"
     if e.adversaries and isinstance(e.adversaries.attack, Collusion):

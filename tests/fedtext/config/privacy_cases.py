@@ -150,6 +150,12 @@ PRIVACY: list[tuple[compatibility.Rule, Any, dict[str, Any], str]] = [
     ),
     (
         privacy.shuffled,
+        "scaffold",
+        SHUFFLED,
+        "with method scaffold what clients send depends on the bits that they have sent before",
+    ),
+    (
+        privacy.shuffled,
         "fedavg",
         SHUFFLED | {"adversaries": {"fraction": 0.4, "attack": "little_is_enough"}},
         "adversaries of little_is_enough replace updates that the server has received",
