@@ -1,6 +1,7 @@
 """A local update after its last step: the method's next state of the client, and the tensors that stay with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -56,12 +57,16 @@ class Trained:
     local: Local | None
     own: Sequence[str]
 
-    def completed(self, method: Method, steps: int) -> Completed:
+    def completed(
+        self, method: Method, steps: int, drawn: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> Completed:
         """Call ``Method.after_update`` and ``Method.before_sending`` for the client, which is alone in its stack.
 
         Args:
             method: The method.
             steps: Number of the client's steps.
+            drawn: Makes the block in which a hook is called, which seeds torch's generators. A hook that is called
+                again, as ``after_sending`` may do with ``before_sending``, draws the same if it draws first.
 
         Raises:
             ValueError: ``before_sending`` returns another update than it has to.
@@ -71,10 +76,13 @@ class Trained:
         lr_sums = self.optimizer.lr_sums(self.local.received, steps)
         local = replace(self.local, parameters=Tensors(self.stack.tensors(0)), lr_sums=lr_sums)
         with torch.no_grad():
-            state, extras = method.after_update(local)
-            sent = method.before_sending(local) if method.changes_updates() else None
-        if sent is not None:
-            _check_sent(sent, local)
+            with drawn():
+                state, extras = method.after_update(local)
+            sent: Mapping[str, Tensor] | None = None
+            if method.changes_updates():
+                with drawn():
+                    sent = method.before_sending(local)
+                _check_sent(sent, local)
         return Completed(
             local,
             state,
@@ -105,10 +113,15 @@ class Trained:
 
 
 def _check_sent(sent: Mapping[str, Tensor], local: Local) -> None:
-    """Raise ValueError unless an update has the names and shapes of the client's own one, and is finite."""
-    expected, got = ({n: tuple(t.shape) for n, t in each.items()} for each in (local.received, sent))
-    if odd := sorted(name for name, _ in expected.items() ^ got.items()):
-        raise ValueError(f"before_sending of its method returns {odd[0]} in another shape than it has, or not at all")
+    """Raise ValueError unless an update has the names, shapes and types of the client's own one, and is finite."""
+    if not isinstance(sent, Mapping):
+        raise ValueError(f"before_sending of its method returns {sent!r}, and no tensors by name")
+    if further := sorted(set(sent) - set(local.received)):
+        raise ValueError(f"before_sending of its method returns {further[0]}, which local.delta does not have")
+    for name, tensor in local.received.items():
+        there = sent.get(name)
+        if there is None or there.shape != tensor.shape or there.dtype != tensor.dtype:
+            raise ValueError(f"before_sending of its method returns {name} in another shape or type, or not at all")
     if infinite := next((name for name, tensor in sent.items() if not tensor.isfinite().all()), ""):
         raise ValueError(f"before_sending of its method returns {infinite} with numbers that are not finite")
 

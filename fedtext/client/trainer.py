@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,13 +182,15 @@ class Trainer(Host):
         """
         data, parameters = self.clients[client], trained.stack.fetched(place)
         flat, round_ = trained.flat, trained.round
-        local, state, extras, update = trained.completed(self.method, steps)
+        drawn = partial(torch_scope, self.experiment.seed, "hooks", round_, client)
+        local, state, extras, update = trained.completed(self.method, steps, drawn)
         sent, said = self.uplink.update(flat, parameters, round_, data, extras, update)
         read = None
         if sent and (self.secure or self.follows_uplink):
             read = self.decoder.restored(sent, flat, round_)
         if local is not None and self.follows_uplink and read:
-            state = state_as_sent(self.method, local, state, read, self.shared, data.rows_R)
+            with drawn():
+                state = state_as_sent(self.method, local, state, read, self.shared, data.rows_R)
         kept = trained.kept(parameters, place, arrays(state), self.experiment.training.optimizer.persist)
         payload = np.zeros(0, np.uint8)
         if sent and (self.experiment.audits or not self.secure):

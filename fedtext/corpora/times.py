@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator
 
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-_DAY = re.compile(r"[12]\d{3}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")  # 20150501
+_DAY = re.compile(r"[12]\d{3}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(\.0*)?")  # 20150501
 _FORMS = "seconds since 1970, or a date in ISO 8601 such as 2015-05-01 or 2015-05-01T12:00:00Z"
 
 

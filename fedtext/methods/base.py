@@ -125,7 +125,8 @@ class Method(Strict, ABC):
     def has_hooks(cls) -> bool:
         """Whether a local update is more than its steps: it keeps state, sends extras, or changes gradients or what is
         sent. Its clients are trained one by one."""
-        return cls.changes_gradients() or cls.changes_updates() or cls.after_update is not Method.after_update
+        kept = cls.after_update is not Method.after_update or cls.after_sending is not Method.after_sending
+        return cls.changes_gradients() or cls.changes_updates() or kept
 
     @classmethod
     def changes_updates(cls) -> bool:
@@ -251,7 +252,8 @@ class Method(Strict, ABC):
         Args:
             local: The client's local update.
             state: The next state that ``after_update`` returned.
-            update: The update as the server decodes it, in the client's own rows of tables.
+            update: The update as the server decodes it, in the client's own rows of tables, without tensors that are
+                not shared in the round (``shared_in``).
             extras: The tensors beside it as the server decodes them.
         """
         return state

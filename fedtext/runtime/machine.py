@@ -54,6 +54,8 @@ def processor() -> str:
 @cache
 def _compiler() -> str:
     try:
-        return re.sub(r"^\S+ \(", "gcc (", compiler_name())  # its line begins with the name that it was called by
+        return re.sub(
+            r"^(cc|gcc)(-\d+)? \(", "gcc (", compiler_name()
+        )  # its line begins with the name that it was called by
     except UserError:  # it was removed after it had compiled
         return "no compiler"

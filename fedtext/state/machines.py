@@ -25,13 +25,14 @@ def machines_of(folder: Path) -> list[str]:
     return _read(folder / FILE)[1]
 
 
-def _read(file: Path) -> tuple[str, list[str], list[str]]:
-    """Return the fingerprint in a file, all machines and the last ones; nothing if it is not there or is damaged."""
+def _read(file: Path) -> tuple[str, list[str], list[str], str]:
+    """Return the fingerprint in a file, all machines, the last ones, and the sentence on them that may not have been
+    said; nothing if it is not there or is damaged."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         content = json.loads(file.read_bytes())
         known, last = ([str(name) for name in content[key]] for key in ("machines", "last"))
-        return str(content["fingerprint"]), known, last
-    return "", [], []
+        return str(content["fingerprint"]), known, last, str(content["unsaid"])
+    return "", [], [], ""
 
 
 class Machines:
@@ -48,9 +49,10 @@ class Machines:
 
     def __init__(self, folder: Path | None = None, fingerprint: str = "", noisy: bool = False) -> None:
         self.file, self.fingerprint, self.noisy = folder and folder / FILE, fingerprint, noisy
-        before, self.known, self._last = _read(self.file) if self.file else ("", [], [])
+        before, self.known, self._last, self._unsaid = _read(self.file) if self.file else ("", [], [], "")
         if before != fingerprint:
-            self.known, self._last = [], []
+            self.known, self._last, self._unsaid = [], [], ""
+        self._begun = False  # whether this process has trained a round
 
     def follow(self, run: Path, *others: Path) -> None:
         """Take over the machines of the run in a folder, which goes on in this one, and those known of others.
@@ -59,7 +61,7 @@ class Machines:
             run: The folder of its state.
             others: Folders of other states.
         """
-        _, known, self._last = _read(run / FILE)
+        _, known, self._last, _ = _read(run / FILE)
         self.known = list(dict.fromkeys([*known, *(name for other in others for name in machines_of(other))]))
         self._write()
 
@@ -76,20 +78,28 @@ class Machines:
         Raises:
             UserError: The file cannot be written.
         """
-        before, now = self._last, sorted(set(names))
+        before, now, begun = self._last, sorted(set(names)), self._begun
+        self._begun = True
         if now == before:
-            return ""
+            if self._unsaid and begun:  # it was said with the round before
+                self._unsaid = ""
+                self._write()
+            return self._unsaid
         self._last = now
         self.known += [name for name in now if name not in self.known]
-        self._write()
+        self._unsaid = ""
         if before:
-            return OTHERS.format(round_, "; ".join(now), "; ".join(before)) + NOISY * self.noisy
-        return MIXED.format("; ".join(now)) + NOISY * self.noisy if len(now) > 1 else ""
+            self._unsaid = OTHERS.format(round_, "; ".join(now), "; ".join(before)) + NOISY * self.noisy
+        elif len(now) > 1:
+            self._unsaid = MIXED.format("; ".join(now)) + NOISY * self.noisy
+        self._write()
+        return self._unsaid
 
     def _write(self) -> None:
         """Write the file, if there is a folder. Raises UserError if it cannot be written."""
         if self.file:
             content = {"fingerprint": self.fingerprint, "machines": self.known, "last": self._last}
+            content |= {"unsaid": self._unsaid}
             with writing(self.file):
                 durable.make_folder(self.file.parent)
                 durable.write(self.file, json.dumps(content, indent=1))

@@ -106,6 +106,8 @@ def check_hooks(method: Method) -> None:
     _check_shapes(f"after_update of {method.name} returns other tensors than client_state", state, kept)
     _check_shapes(f"{method.name} sends other tensors than those of extras", method.extras(shared), sent)
     update = method.before_sending(local)
+    odd = [name for name, tensor in update.items() if name in shared and tensor.dtype != shared[name].dtype]
+    expect(not odd, f"before_sending of {method.name} returns {', '.join(odd)} in another type than local.delta has")
     _check_shapes(
         f"before_sending of {method.name} returns another update than local.delta", {"": shared}, {"": update}
     )

@@ -94,6 +94,11 @@ def _basis(e: "Settings") -> Iterator[str]:
             f"{why} method {e.method.name} compares or mixes them with a client's own number by number: set factors: "
             "mean or exact, or choose another method"
         )
+    elif type(e.method).client_state is not Method.client_state:
+        yield (
+            f"{why} method {e.method.name} keeps a state of clients in those of the round before: set factors: mean or "
+            "exact, or choose another method"
+        )
     if e.training.optimizer.persist:
         yield (
             f"{why} training.optimizer.persist keeps the optimizer's state for those of the round before: leave one of "

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fedtext.config.compatibility import problems
@@ -54,6 +55,17 @@ class Keeping(FedAvg):
         return {"last": local.delta}, {"again": local.delta}
 
 
+class Masked(FedAvg):
+    """FedAvg whose clients send some places of their update, drawn in each round."""
+
+    name: Literal["masked"] = "masked"  # type: ignore[assignment]
+
+    def before_sending(self, local: Local) -> Tensors:
+        return Tensors(
+            {name: tensor * torch.bernoulli(torch.full(tensor.shape, 0.5)) for name, tensor in local.delta.items()}
+        )
+
+
 def having(method: FedAvg, **changes: Any) -> Any:
     """The experiment of these tests with a method that has no name in experiment files."""
     return configured("fedavg", **changes).model_copy(update={"method": method})
@@ -95,9 +107,11 @@ def test_what_mechanisms_leave_out_is_sent_later(uplink: list[Any], rows: str) -
     assert bool(larger) == bool(uplink), "without mechanisms nothing is left"
 
 
-def test_what_a_client_sends_is_in_checkpoints_and_goes_with_it(tmp_path: Any) -> None:
-    experiment = having(ErrorFeedback(), uplink=[CLIP])
+@pytest.mark.parametrize("method", [ErrorFeedback(), Masked()])
+def test_what_a_client_sends_is_in_checkpoints_and_goes_with_it(method: FedAvg, tmp_path: Any) -> None:
+    experiment = having(method, uplink=[CLIP])
     whole = final(experiment, CORPUS)
+    assert final(experiment, CORPUS) == whole, "what a hook draws is drawn from the seed"
     final(experiment, CORPUS, tmp_path, rounds=2)
     assert final(experiment, CORPUS, tmp_path) == whole
     check_packing(experiment, CORPUS)
@@ -114,6 +128,21 @@ class Fewer(FedAvg):
         return Tensors({name: tensor for name, tensor in local.delta.items() if "bias" not in name})
 
 
+class Wider(FedAvg):
+    def before_sending(self, local: Local) -> Tensors:
+        return Tensors({name: tensor.double() for name, tensor in local.delta.items()})
+
+
+class Further(FedAvg):
+    def before_sending(self, local: Local) -> Tensors:
+        return Tensors(local.delta | {"more": next(iter(local.delta.values()))})
+
+
+class Nothing(FedAvg):
+    def before_sending(self, local: Local) -> Tensors:
+        return None  # type: ignore[return-value]
+
+
 class Endless(FedAvg):
     def before_sending(self, local: Local) -> Tensors:
         return local.delta / 0
@@ -122,8 +151,11 @@ class Endless(FedAvg):
 @pytest.mark.parametrize(
     ("method", "problem"),
     [
-        (Narrow(), "before_sending of its method returns embedding.weight in another shape than it has, or not at all"),
-        (Fewer(), "before_sending of its method returns encoder.bias in another shape than it has, or not at all"),
+        (Narrow(), "before_sending of its method returns embedding.weight in another shape or type, or not at all"),
+        (Fewer(), "before_sending of its method returns encoder.bias in another shape or type, or not at all"),
+        (Wider(), "before_sending of its method returns embedding.weight in another shape or type, or not at all"),
+        (Further(), "before_sending of its method returns more, which local.delta does not have"),
+        (Nothing(), "before_sending of its method returns None, and no tensors by name"),
         (Endless(), "before_sending of its method returns .* with numbers that are not finite"),
     ],
 )

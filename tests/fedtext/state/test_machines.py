@@ -98,6 +98,15 @@ def test_a_run_that_goes_on_elsewhere_says_so_once(tmp_path: Path) -> None:
     assert machines_of(tmp_path) == ["A", "B"]
 
 
+def test_a_sentence_that_a_process_could_not_say_is_said_by_the_next_one(tmp_path: Path) -> None:
+    Machines(tmp_path, "one").train(1, ["A"])
+    said = Machines(tmp_path, "one").train(2, ["B"])  # it dies before the round is reported
+    following = Machines(tmp_path, "one")
+    assert following.train(2, ["B"]) == said != ""
+    assert following.train(3, ["B"]) == ""
+    assert Machines(tmp_path, "one").train(4, ["B"]) == "", "it was said"
+
+
 def test_what_was_trained_before_the_first_checkpoint_is_known(tmp_path: Path) -> None:
     """Without noise the round is only computed again; with it, its two results have the same noise."""
     assert noticed(tmp_path, 1, "A", checkpoint={"every": 4}, uplink=NOISE) == [""]
@@ -120,7 +129,9 @@ def test_machines_of_another_run_and_damaged_files_are_replaced(tmp_path: Path) 
     assert Machines(tmp_path, "one").known == ["A"]
     assert Machines(tmp_path, "two").train(1, ["B"]) == ""
     assert Machines(tmp_path, "two").known == ["B"]
-    for content in nonempty(("", "[]", '{"fingerprint": "two"}', '{"fingerprint": "two", "machines": 3, "last": []}')):
+    for content in nonempty(
+        ("", "[]", '{"fingerprint": "two"}', '{"fingerprint": "two", "machines": 3, "last": [], "unsaid": ""}')
+    ):
         (tmp_path / FILE).write_text(content)
         assert Machines(tmp_path, "two").known == []
 
