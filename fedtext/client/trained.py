@@ -22,7 +22,7 @@ from fedtext.training.stack import Stack
 
 
 class Completed(NamedTuple):
-    """What a method's hooks make of a local update; nothing for a method without hooks.
+    """The results of a method's hooks for a local update; empty for a method without hooks.
 
     Attributes:
         local: The completed local update.

@@ -1,4 +1,4 @@
-"""What the rounding of local updates depends on beside the experiment: the processor and the software."""
+"""The processor and the software that a process computes with, on which the rounding of updates depends."""
 
 import platform
 import re
@@ -10,7 +10,7 @@ import torch
 from fedtext.errors import UserError
 from fedtext.runtime.compiled import compiler_name
 
-# What /proc/cpuinfo says of a processor's design, on x86 and on ARM. Its name is left out: the same design has several.
+# Lines of /proc/cpuinfo that describe a processor's design, on x86 and on ARM. Its name is left out: the same design has several.
 DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
 
 

@@ -30,7 +30,7 @@ _GONE = re.compile("RESOURCE_NOT_FOUND|NO_SUCH_KEY")
 _OPTIONS = {"s3": ("allow_delayed_open", "true"), "gs": ("retry_limit_seconds", "60")}
 _OPTIONS["gcs"] = _OPTIONS["gs"]
 
-# Requests to s3 are tried so many times again, at once. Without an answer one takes 3 s, or 9 s if it writes, and all
+# Requests to s3 are tried again this many times, at once. Without an answer one takes 3 s, or 9 s if it writes, and all
 # of them less than a minute; pyarrow's own 10 take up to 2 minutes. gs gives up after a minute (above).
 RETRIES = 4
 SLOW_S = 8.0  # after which it is said what is waited for
