@@ -10,7 +10,7 @@ import torch
 from fedtext.errors import UserError
 from fedtext.runtime.compiled import compiler_name
 
-# Lines of /proc/cpuinfo that describe a processor's design, on x86 and on ARM. Its name is left out: the same design has several.
+# Lines of /proc/cpuinfo on a processor's design, on x86 and on ARM. Its name is left out: a design has several names.
 DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
 
 
