@@ -78,17 +78,13 @@ class Trained:
         with torch.no_grad():
             with drawn():
                 state, extras = method.after_update(local)
-            sent: Mapping[str, Tensor] | None = None
+            update = None
             if method.changes_updates():
                 with drawn():
                     sent = method.before_sending(local)
                 _check_sent(sent, local)
-        return Completed(
-            local,
-            state,
-            arrays(extras),
-            None if sent is None else {name: tensor.cpu().numpy().copy() for name, tensor in sent.items()},
-        )
+                update = {name: tensor.cpu().numpy().copy() for name, tensor in sent.items()}
+        return Completed(local, state, arrays(extras), update)
 
     def kept(
         self, parameters: Mapping[str, Tensor], place: int, state: Mapping[str, NDArray], persist: bool

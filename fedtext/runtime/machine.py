@@ -53,9 +53,8 @@ def processor() -> str:
 
 @cache
 def _compiler() -> str:
+    """Return the version of the compiler. The line of gcc begins with the name that it was called by."""
     try:
-        return re.sub(
-            r"^(cc|gcc)(-\d+)? \(", "gcc (", compiler_name()
-        )  # its line begins with the name that it was called by
+        return re.sub(r"^(cc|gcc)(-\d+)? \(", "gcc (", compiler_name())
     except UserError:  # it was removed after it had compiled
         return "no compiler"

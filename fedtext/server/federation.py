@@ -291,9 +291,8 @@ class Federation(Generic[FleetT]):
             check_terms(self.experiment, traffic.sums, texts)
         few = repeats.too_few(self.experiment, traffic)
         if self.failures and not (few and self.failures.goes_on(round_, len(attempts))):
-            self.failures.check(
-                round_, len(attempts), traffic.errors
-            )  # what was opened is not given up for another one
+            # An attempt that was opened is not given up for another one.
+            self.failures.check(round_, len(attempts), traffic.errors)
         if few:
             raise repeats.TooFewClientsError
         if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
