@@ -1,6 +1,7 @@
 """Causal language models in the format of the package transformers, which then needs nothing of fedtext.
 
-The network is ``GPT2LMHeadModel`` with adapters merged into its weights. Its tokens are the rows of the word table:
+The network is ``GPT2LMHeadModel`` or ``LlamaForCausalLM`` (or that of Mistral or Qwen) with adapters merged into its
+weights. Its tokens are the rows of the word table:
 <unk>, <s>, </s>, and the words or byte pairs. The tokenizer puts <s> before a text, as in training.
 
 Legend: V vocabulary, D embedding.
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
-from fedtext.models.adapted import FrozenLinear, Joined, LoRALinear
+from fedtext.models.adapted import Joined, LoRALinear
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.checkpointed import settings
 from fedtext.runtime.tensor_files import os_errors
@@ -89,7 +90,7 @@ def _check_place(folder: Path) -> None:
 
 
 def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequence[str]) -> Any:
-    """Return the network as a ``GPT2LMHeadModel``.
+    """Return the network as one of the package's causal language models.
 
     Args:
         network: The network.
@@ -100,36 +101,38 @@ def language_model(network: CausalNetwork, experiment: Experiment, entries: Sequ
     config = settings(experiment.model)
     config.vocab_size, config.tie_word_embeddings = len(entries), experiment.model.tied
     config.bos_token_id, config.eos_token_id = entries.index(BOS), entries.index(EOS)
-    config.pad_token_id, config.architectures = config.eos_token_id, ["GPT2LMHeadModel"]
+    config.pad_token_id, config.dtype = config.eos_token_id, torch.float32
     setattr(config, MARK, "fedtext")
-    made = pretrained.library().GPT2LMHeadModel(config)
+    made = pretrained.library().AutoModelForCausalLM.from_config(config)
+    config.architectures = [type(made).__name__]
     if network.barred is not None:  # the package's model has no other way to leave them out of the softmax
         made.generation_config.suppress_tokens = network.barred.isinf().nonzero()[:, 0].tolist()
     with torch.no_grad():
-        made.transformer.wte.weight.copy_(network.embedding.weight)
+        table = made.get_input_embeddings()
+        table.weight.copy_(network.embedding.weight)
         if not experiment.model.tied:
             made.lm_head.weight.copy_(network.output_weight)
-        for path, module in made.transformer.named_modules():
-            if path == "wte" or not module._parameters:
+        for path, module in made.base_model.named_modules():
+            if module is table:
                 continue
-            source = network.decoder.get_submodule(path)
-            for name, tensor in module._parameters.items():
-                tensor.copy_(_plain(source, name))
+            for name, tensor in module.named_parameters(recurse=False):
+                source = network.decoder.get_submodule(path)
+                found = _plain(source, name)
+                turned = type(module).__name__ == "Conv1D" and not isinstance(source, type(module))
+                tensor.copy_(found.t() if turned else found)
     return made.eval()
 
 
 def _plain(module: nn.Module, name: str) -> Tensor:
-    """Return a weight or bias as GPT-2 stores it: transposed, and of query, key and value together."""
+    """Return a weight or bias with what an adapter adds to it. Query, key and value of GPT-2 are together."""
     if isinstance(module, Joined):
-        return torch.cat([_plain(part, name) for part in (module.query, module.key, module.value)], -1)
+        return torch.cat([_plain(part, name) for part in (module.query, module.key, module.value)])
     found: Tensor = getattr(module, name)
-    if name != "weight" or not isinstance(module, nn.Linear | FrozenLinear):
-        return found
-    if isinstance(module, LoRALinear):
+    if name == "weight" and isinstance(module, LoRALinear):
         found = found + module.scale * (module.lora_B @ module.lora_A)
         if module.lora_residual is not None:
             found = found + module.scale * module.lora_residual
-    return found.t()
+    return found
 
 
 def tokenizer(entries: Sequence[str], pairs: str) -> Any:

@@ -25,6 +25,7 @@ ENGINES = {
     "triton": "{what} in one kernel, equal to torch's to rounding",
     "native": "{what} in C, equal to torch's to rounding",
 }
+BLOCKS_IN_C = ("gpt2",)  # architectures of decoders whose blocks engine native computes as a whole
 ACTORS = 16  # least number of blocks, so that as many actors have work
 
 
@@ -37,7 +38,10 @@ def engine_reason(experiment: Experiment) -> str:
 def _part(model: ModelConfig) -> str:
     """Return the part of a model that an engine computes."""
     if isinstance(model, TransformerConfig):
-        return f"the {'blocks' if model.adapter else 'attention'} of a {model.name}"
+        if not model.adapter:
+            return f"the attention of a {model.name}"
+        known = getattr(model, "architecture", None) in BLOCKS_IN_C or model.name == "transformer"
+        return f"the {'blocks' if known else 'attention and products'} of a {model.name}"
     return f"{'the steps' if isinstance(model, Recurrent) else 'the first layer'} of a {model.name}"
 
 

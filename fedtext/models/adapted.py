@@ -20,37 +20,11 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from fedtext.models.adapters import A, Adapter, LoRA
+from fedtext.models.architectures import ARCHITECTURES
 from fedtext.models.native_linear import Factors, LinearInC, Panels
 from fedtext.models.native_products import Packed, in_c
 
 Made = TypeVar("Made")
-# The linear layers of each architecture, as the last parts of their names.
-_MODULES: dict[str, dict[str, str]] = {
-    "bert": {
-        "query": "attention.self.query",
-        "key": "attention.self.key",
-        "value": "attention.self.value",
-        "output": "attention.output.dense",
-        "up": "intermediate.dense",
-        "down": "output.dense",
-    },
-    "distilbert": {
-        "query": "attention.q_lin",
-        "key": "attention.k_lin",
-        "value": "attention.v_lin",
-        "output": "attention.out_lin",
-        "up": "ffn.lin1",
-        "down": "ffn.lin2",
-    },
-    "gpt2": {
-        "query": "attn.c_attn.query",
-        "key": "attn.c_attn.key",
-        "value": "attn.c_attn.value",
-        "output": "attn.c_proj",
-        "up": "mlp.c_fc",
-        "down": "mlp.c_proj",
-    },
-}
 
 
 class FrozenLinear(nn.Module):
@@ -156,7 +130,7 @@ def adapt(encoder: nn.Module, architecture: str, blocks: nn.ModuleList, config: 
 
     Args:
         encoder: The encoder.
-        architecture: Name of its architecture: bert, distilbert or gpt2.
+        architecture: Name of its architecture.
         blocks: Its blocks.
         config: The keys.
 
@@ -167,7 +141,7 @@ def adapt(encoder: nn.Module, architecture: str, blocks: nn.ModuleList, config: 
     lora = config.lora
     for block in list(blocks)[config.fixed(len(blocks)) :]:
         for path, module in list(block.named_modules()):
-            if lora and _kind(path, architecture) in lora.modules:
+            if lora and ARCHITECTURES[architecture].kind(path) in lora.modules:
                 parent, _, leaf = path.rpartition(".")
                 assert isinstance(module, nn.Linear)
                 setattr(block.get_submodule(parent), leaf, LoRALinear(module, lora))
@@ -225,16 +199,9 @@ def linear_of(block: nn.Module, architecture: str, key: str) -> FrozenLinear:
 
     Args:
         block: The block.
-        architecture: Name of its architecture: bert, distilbert or gpt2.
+        architecture: Name of its architecture.
         key: The key of the layer.
     """
-    layer = block.get_submodule(_MODULES[architecture][key])
+    layer = block.get_submodule(ARCHITECTURES[architecture].linear[key])
     assert isinstance(layer, FrozenLinear)
     return layer
-
-
-def _kind(path: str, architecture: str) -> str:
-    """Return the key of a layer by its path; empty if it has none. The longest name counts: the attention's output
-    ends like the block's."""
-    found = [(len(name), key) for key, name in _MODULES[architecture].items() if f".{path}".endswith(f".{name}")]
-    return max(found)[1] if found else ""

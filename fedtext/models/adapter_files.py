@@ -1,7 +1,7 @@
 """Adapters as the package peft stores them: a folder with ``adapter_config.json`` and ``adapter_model.safetensors``.
 
-The package itself is not needed. A layer is named there by its path in the encoder of the package transformers, behind
-``base_model.model.`` and, if the encoder is part of a model with a head, behind its name in that model (``bert.``).
+The package itself is not needed. A layer is named there by its path in the network of the package transformers, behind
+``base_model.model.`` and, if the network is part of a model with a head, behind its name there (``bert.``, ``model.``).
 """
 
 import json
@@ -42,13 +42,14 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
-def load(encoder: nn.Module, lora: LoRA, blocks: str) -> None:
-    """Set the factors of an adapted encoder to those of ``lora.checkpoint``.
+def load(network: nn.Module, lora: LoRA, layers: str, headed: bool = True) -> None:
+    """Set the factors of an adapted network to those of ``lora.checkpoint``.
 
     Args:
-        encoder: The encoder. Its blocks are ``layers``.
+        network: The network.
         lora: The keys.
-        blocks: Name of the blocks in the package transformers: encoder or transformer.
+        layers: Name in the package transformers of what is ``layers`` in it: encoder, transformer or layers.
+        headed: Whether tensors of a head are left aside, which the network does not have.
 
     Raises:
         UserError: The folder cannot be read, or is of another adapter than the keys say.
@@ -61,14 +62,14 @@ def load(encoder: nn.Module, lora: LoRA, blocks: str) -> None:
     for name, tensor in tensors.items():
         if name.endswith((f".{A}.weight", f".{B}.weight")):
             path = name.removesuffix(".weight").removeprefix(_BASE)
-            found[path.partition(f"{blocks}.")[2] or path] = tensor
-        elif f".{blocks}." in name or ".embeddings." in name:  # anything else is of a head, which is not used
+            found[path.partition(f"{layers}.")[2] or path] = tensor
+        elif not headed or f".{layers}." in name or ".embeddings." in name:  # anything else is of a head
             raise UserError(
                 f"{KEY}.checkpoint: {folder} changes {name.removeprefix(_BASE)} beside its factors, which is not "
                 "supported: give a plain LoRA"
             )
-    layers = {path: module for path, module in encoder.named_modules() if isinstance(module, LoRALinear)}
-    for path, layer in layers.items():
+    adapted = {path: module for path, module in network.named_modules() if isinstance(module, LoRALinear)}
+    for path, layer in adapted.items():
         for leaf in (A, B):
             into: Tensor = getattr(layer, leaf)
             given = found.pop(f"{path.removeprefix('layers.')}.{leaf}", None)
@@ -116,29 +117,33 @@ def checked(lora: LoRA) -> Path:
     return folder
 
 
-def save(folder: Path, lora: LoRA, base: str, blocks: str, factors: Mapping[str, NDArray[np.float32]]) -> None:
+def save(
+    folder: Path, lora: LoRA, base: str, layers: str, factors: Mapping[str, NDArray[np.float32]], causal: bool = False
+) -> None:
     """Write an adapter.
 
     Args:
         folder: The folder, which is made.
         lora: The keys.
         base: Name or folder of the checkpoint that it belongs to.
-        blocks: As in ``load``.
-        factors: The factors by their names below the blocks, such as ``layer.0.attention.self.query.lora_A``.
+        layers: As in ``load``.
+        factors: The factors by their names below it, such as ``layer.0.attention.self.query.lora_A``.
+        causal: Whether it is for a causal language model, which has the network without a head as ``model``.
     """
+    place = f"model.{layers}" if causal else layers
     about = {
         "peft_type": "LORA",
-        "task_type": "FEATURE_EXTRACTION",
+        "task_type": "CAUSAL_LM" if causal else "FEATURE_EXTRACTION",
         "base_model_name_or_path": base,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
-        "target_modules": sorted({f"{blocks}.{name.rpartition('.')[0]}" for name in factors}),
+        "target_modules": sorted({f"{place}.{name.rpartition('.')[0]}" for name in factors}),
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
     folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    named = {f"{_BASE}{blocks}.{name}.weight": np.ascontiguousarray(tensor) for name, tensor in factors.items()}
+    named = {f"{_BASE}{place}.{name}.weight": np.ascontiguousarray(tensor) for name, tensor in factors.items()}
     save_file(named, folder / WEIGHTS, metadata={"format": "pt"})

@@ -13,7 +13,7 @@ from fedtext.schema import Strict
 from fedtext.text.pretrained import Checkpoint
 
 A, B, RESIDUAL = "lora_A", "lora_B", "lora_residual"
-Module = Literal["query", "key", "value", "output", "up", "down"]
+Module = Literal["query", "key", "value", "output", "gate", "up", "down"]
 
 
 class LoRA(Strict):
@@ -32,7 +32,7 @@ class LoRA(Strict):
         ("query", "value"),
         min_length=1,
         description="the adapted layers of each block: query, key, value, output of the attention, up and down of the "
-        "feed-forward part",
+        "feed-forward part, and its gate, if it has one (llama)",
     )
     blocks: PositiveInt | None = Field(
         None,

@@ -1,9 +1,10 @@
-"""Causal language models (Radford et al. 2019, GPT-2): word rows and positions -> decoder layers -> softmax.
+"""Causal language models: word rows -> decoder layers -> softmax.
 
-The layers are those of the package transformers, and their parameters are called ``decoder.`` and its name there:
-``wpe.weight``, the positions, ``h.0.attn.c_attn.weight`` and so on, and ``ln_f.weight``. A token is computed from those
-before it alone, so that padding, which comes last, is never read; with ``attention: sdpa`` it is not computed either
-(models/unpadded.py).
+The layers are those of the package transformers: GPT-2 (Radford et al. 2019), or Llama (Touvron et al. 2023) and those
+that are built as it is. Their parameters are called ``decoder.`` and their name there: ``wpe.weight``, the positions of
+GPT-2, ``h.0.attn.c_attn.weight`` and so on, and ``ln_f.weight``; ``layers.0.self_attn.q_proj.weight`` and so on, and
+``norm.weight``. A token is computed from those before it alone, so that padding, which comes last, is never read; with
+``attention: sdpa`` it is not computed either (models/unpadded.py).
 
 Legend: B sentences, T tokens of the longest one, S tokens to predict, L layers, N heads, A width of a head, V
 vocabulary, D embedding.
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fedtext.errors import UserError
+from fedtext.models import adapter_files
 from fedtext.models.adapted import adapt
+from fedtext.models.architectures import ARCHITECTURES
 from fedtext.models.batch import Batch
 from fedtext.models.checkpointed import (
     CHECKPOINT,
@@ -30,7 +33,7 @@ from fedtext.models.checkpointed import (
     layers,
     settings,
 )
-from fedtext.models.fixed import Fixed, storable, with_blocks
+from fedtext.models.fixed import Fixed, blocks_of, storable, with_blocks
 from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
 from fedtext.models.native_block import always_in_c
 from fedtext.models.native_products import products_in_c
@@ -40,25 +43,41 @@ from fedtext.text.byte_pairs import never
 
 
 class CausalLanguageModel(TransformerConfig, LanguageConfig):
-    """Causal language model: GPT-2, from a checkpoint or from random weights, predicts the next token.
+    """Causal language model: GPT-2 or Llama, from a checkpoint or from random weights, predicts the next token.
 
-    A decoder as in Radford et al. (2019), with a separate word table (models/causal.py). Without a checkpoint its
-    weights are random and its sizes those of the smallest GPT-2, unless others are given.
+    A decoder as in Radford et al. (2019) or Touvron et al. (2023), with a separate word table (models/causal.py).
+    Checkpoints may also be of Mistral, Qwen2 and Qwen3. Without a checkpoint its weights are random and its sizes those
+    of the smallest GPT-2, unless others are given.
     """
 
     name: Literal["causal"] = "causal"
     checkpoint: pretrained.Checkpoint | None = Field(
         None, description=CHECKPOINT.format(name="gpt2", package="of this name", text="bpe")
     )
+    architecture: Literal["gpt2", "llama"] | None = Field(None, description=f"{OF_CHECKPOINT}gpt2")
     layers: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
     heads: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}12")
-    intermediate: PositiveInt | None = Field(None, description=f"{OF_CHECKPOINT}4 times embedding.dim")
+    kv_heads: PositiveInt | None = Field(
+        None,
+        description="heads of keys and values in a llama, each for as many heads of the queries; null: the "
+        "checkpoint's; without one as many as heads",
+    )
+    intermediate: PositiveInt | None = Field(
+        None, description=f"{OF_CHECKPOINT}4 times embedding.dim, in a llama 8/3 of it, rounded up to a multiple of 16"
+    )
     positions: PositiveInt | None = Field(None, description=f"number of positions; {OF_CHECKPOINT}1024")
     dropout: float = Field(0.1, ge=0, lt=1, description=DROPOUT)
     tied: bool = Field(True, description=TIED)
     biased = False
-    architectures = ("gpt2",)
-    sizes: ClassVar[Mapping[str, Any]] = {"layers": 12, "heads": 12, "intermediate": None, "positions": 1024}
+    architectures = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+    sizes: ClassVar[Mapping[str, Any]] = {
+        "architecture": "gpt2",
+        "layers": 12,
+        "heads": 12,
+        "kv_heads": None,
+        "intermediate": None,
+        "positions": 1024,
+    }
 
     @model_validator(mode="after")
     def _is_known(self) -> "CausalLanguageModel":
@@ -69,28 +88,39 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
                 "adapter.lora: null trains the output layer alone, which in a tied model is the word table, and does "
                 "not change: leave it out, or set tied: false"
             )
-        if self.adapter and self.adapter.lora and self.adapter.lora.checkpoint:
-            raise ValueError(
-                "adapter.lora.checkpoint: the format of peft has one layer for query, key and value of GPT-2, which "
-                "are three here: leave it out"
-            )
+        if self.kv_heads and self.architecture != "llama":
+            raise ValueError("kv_heads: GPT-2 has as many as heads: leave it out, or set architecture: llama")
+        if self.kv_heads and self.heads and self.heads % self.kv_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if self.architecture == "llama" and self.heads and self.embedding.dim // self.heads % 2:
+            width = self.embedding.dim // self.heads
+            raise ValueError(f"embedding.dim over heads is {width}, and a llama turns pairs of numbers: make it even")
         return self
 
     @property
     def reach(self) -> int:
-        return int(settings(self).max_position_embeddings)
+        made = settings(self)
+        window = getattr(made, "sliding_window", None)  # farther back a token would not see
+        return int(min(made.max_position_embeddings, window or made.max_position_embeddings))
 
     def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "CausalNetwork":
         return CausalNetwork(self, vocabulary, embedding, weights)
 
     def check(self, max_length: int | None) -> None:
-        """Check the checkpoint's sizes, that its output layer is its word table, and that the decoder has enough
-        positions for sentences of this length.
+        """Check the checkpoint's sizes and the adapter's, that its output layer is its word table, and that the decoder
+        has enough positions for sentences of this length.
 
         Raises:
             UserError: One of these does not hold.
         """
         check_blocks(self)
+        if self.adapter and self.adapter.lora and self.adapter.lora.checkpoint:
+            if settings(self).model_type == "gpt2":
+                raise UserError(
+                    "model.adapter.lora.checkpoint: the format of peft has one layer for query, key and value of "
+                    "GPT-2, which are three here: leave it out"
+                )
+            adapter_files.checked(self.adapter.lora)
         if self.checkpoint is not None and not settings(self).tie_word_embeddings:
             raise UserError(
                 f"model.checkpoint: {self.checkpoint} has an output layer that is not its word table "
@@ -126,18 +156,22 @@ class CausalNetwork(LanguageModel):
         super().__init__()
         self.embedding = embedding
         network = layers(config, weights, implementation() if config.attention == "sdpa" else None)
-        del network.wte
-        self.decoder = nn.ModuleDict({name: getattr(network, name) for name in ("wpe", "drop", "h", "ln_f")})
+        name, blocks = network.config.model_type, blocks_of(network)
+        self.decoder = nn.ModuleDict({each: getattr(network, each) for each in ARCHITECTURES[name].modules})
+        for each in set(dict(network.named_children())) - set(self.decoder):  # the word table
+            delattr(network, each)
         self.fixed: Fixed | None = None
         if config.adapter:
-            adapt(self.decoder, network.config.model_type, network.h, config.adapter)
-            if first := config.adapter.fixed(len(network.h)):
+            adapt(self.decoder, name, blocks, config.adapter)
+            if (lora := config.adapter.lora) and lora.checkpoint and weights:
+                adapter_files.load(self.decoder, lora, ARCHITECTURES[name].layers, headed=False)
+            if first := config.adapter.fixed(len(blocks)):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb)
-            network = with_blocks(network, network.h)
+            network = with_blocks(network, blocks)
         self.run = network.forward  # not the network itself, which would change the names of parameters
-        self.whole = always_in_c(network.h)
+        self.whole = always_in_c(blocks_of(network))
         self.head = config.output_layer(config.embedding.dim, vocabulary)
-        self.reach = network.config.n_positions
+        self.reach = config.reach
         self.dtype, self.attention = getattr(torch, config.precision), config.attention
         self.pretrained = config.checkpoint is not None
         self.register_buffer("barred", None, persistent=False)

@@ -15,39 +15,11 @@ from pydantic import Field, model_validator
 from fedtext.errors import UserError
 from fedtext.layout import is_table
 from fedtext.models.adapters import Adapter
+from fedtext.models.architectures import ARCHITECTURES, check_modules
 from fedtext.models.base import INIT, Embedding, ModelConfig
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.text import pretrained
 
-# The names of sizes and dropouts in each architecture.
-_SIZES = {
-    "bert": {
-        "embedding": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "intermediate": "intermediate_size",
-        "positions": "max_position_embeddings",
-    },
-    "distilbert": {
-        "embedding": "dim",
-        "layers": "n_layers",
-        "heads": "n_heads",
-        "intermediate": "hidden_dim",
-        "positions": "max_position_embeddings",
-    },
-    "gpt2": {
-        "embedding": "n_embd",
-        "layers": "n_layer",
-        "heads": "n_head",
-        "intermediate": "n_inner",
-        "positions": "n_positions",
-    },
-}
-_DROPOUTS = {
-    "bert": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    "distilbert": ("dropout", "attention_dropout"),
-    "gpt2": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
-}
 OF_CHECKPOINT = "null: the checkpoint's; without one "
 CHECKPOINT = (
     "initial weights: a folder, a name on the hub ({name}), or an installed package ({package}), with config.json on "
@@ -165,11 +137,13 @@ def settings(config: TransformerConfig) -> Any:
         UserError: Its checkpoint cannot be read, has another architecture, or another width than the embedding.
     """
     if config.checkpoint is None:
-        architecture = getattr(config, "architecture", config.architectures[0])
+        architecture = getattr(config, "architecture", None) or config.architectures[0]
         ends = {"bos_token_id": None, "eos_token_id": None}  # of a table that is not the architecture's
-        made = pretrained.library().AutoConfig.for_model(architecture, vocab_size=1, **ends)
-        for key, name in _SIZES[made.model_type].items():
-            setattr(made, name, config.embedding.dim if key == "embedding" else getattr(config, key))
+        sizes = {"embedding": config.embedding.dim} | {key: getattr(config, key) for key in config.sizes}
+        if "gate" in ARCHITECTURES[architecture].linear and sizes["intermediate"] is None:
+            sizes["intermediate"] = gated_width(config.embedding.dim)
+        named = {name: sizes[key] for key, name in ARCHITECTURES[architecture].sizes.items()}
+        made = pretrained.library().AutoConfig.for_model(architecture, vocab_size=1, **ends, **named)
     else:
         made = copy.deepcopy(pretrained.settings(config.checkpoint))
         if made.model_type not in config.architectures:
@@ -182,19 +156,32 @@ def settings(config: TransformerConfig) -> Any:
                 f"model.checkpoint: {config.checkpoint} has the width {made.hidden_size} and model.embedding.dim is "
                 f"{config.embedding.dim}: set it to {made.hidden_size}"
             )
-    for name in _DROPOUTS[made.model_type]:
+    for name in ARCHITECTURES[made.model_type].dropouts:
         setattr(made, name, config.dropout)
     return made
 
 
+def gated_width(dim: int) -> int:
+    """Return the width of a gated feed-forward part that has about as many weights as one of width 4 ``dim`` without a
+    gate: 8/3 ``dim``, rounded up to a multiple of 16."""
+    return -(-dim // 6) * 16
+
+
 def check_blocks(config: TransformerConfig) -> None:
-    """Check that a model has as many blocks as are to be adapted.
+    """Check that a model has as many blocks as are to be adapted, and the layers in them.
 
     Raises:
         UserError: It has not, or as in ``settings``.
     """
     if config.adapter:
-        config.adapter.fixed(settings(config).num_hidden_layers)
+        made = settings(config)
+        config.adapter.fixed(made.num_hidden_layers)
+        check_modules(made.model_type, config.adapter.lora.modules if config.adapter.lora else ())
+
+
+def layers_of(config: TransformerConfig) -> str:
+    """Return ``Architecture.layers`` of a model. Raises UserError as ``settings`` does."""
+    return ARCHITECTURES[settings(config).model_type].layers
 
 
 def layers(config: TransformerConfig, weights: bool, attention: str | None = None) -> Any:
@@ -210,7 +197,8 @@ def layers(config: TransformerConfig, weights: bool, attention: str | None = Non
     """
     made, attention = settings(config), attention or config.attention
     if config.checkpoint is None or not weights:
-        return pretrained.library().AutoModel.from_config(made, attn_implementation=attention)
+        made.vocab_size, made.pad_token_id = 1, None  # of a table that is not used
+        return pretrained.library().AutoModel.from_config(made, attn_implementation=attention, dtype=torch.float32)
     return pretrained.network(config.checkpoint, config=made, attn_implementation=attention)
 
 

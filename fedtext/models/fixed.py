@@ -12,12 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedtext.models.architectures import ARCHITECTURES, Architecture
 from fedtext.models.native_block import always_in_c, into_c
 from fedtext.models.native_products import wanted_in_c
 from fedtext.models.unpadded import Places, run_unpadded
 
-# Where the blocks are in each architecture of the package transformers: the module that holds the list, and its name.
-_BLOCKS = {"bert": ("encoder", "layer"), "distilbert": ("transformer", "layer"), "gpt2": ("", "h")}
 MB = 1_000_000
 
 
@@ -43,9 +42,9 @@ class Fixed:
     def __init__(
         self, network: Any, first: int, megabytes: float, finish: Callable[[Tensor], Tensor] | None = None
     ) -> None:
-        decoder, blocks = network.config.model_type == "gpt2", blocks_of(network)
-        inputs: dict[str, nn.Module] = {"wpe": _Zero(), "drop": nn.Identity()} if decoder else {"embeddings": _Given()}
-        self.below = with_blocks(network, blocks[:first], {"ln_f": nn.Identity()} if decoder else {})
+        architecture, blocks = _architecture(network), blocks_of(network)
+        inputs = {name: _STAND_INS[name]() for name in architecture.before}
+        self.below = with_blocks(network, blocks[:first], {name: nn.Identity() for name in architecture.after})
         self.above = with_blocks(network, blocks[first:], inputs)
         self.whole = always_in_c(blocks_of(self.below))
         self.modules = [*(getattr(network, name) for name in inputs), *blocks[:first]]
@@ -93,9 +92,13 @@ def storable(rows_BTD: Tensor) -> bool:
 
 def blocks_of(network: Any) -> nn.ModuleList:
     """Return the blocks of a network of the package transformers."""
-    holder, leaf = _BLOCKS[network.config.model_type]
-    blocks: nn.ModuleList = getattr(network.get_submodule(holder), leaf)
+    blocks = network.get_submodule(_architecture(network).blocks)
+    assert isinstance(blocks, nn.ModuleList)
     return blocks
+
+
+def _architecture(network: Any) -> Architecture:
+    return ARCHITECTURES[network.config.model_type]
 
 
 def with_blocks(network: Any, blocks: nn.ModuleList, others: Mapping[str, nn.Module] | None = None) -> Any:
@@ -106,9 +109,9 @@ def with_blocks(network: Any, blocks: nn.ModuleList, others: Mapping[str, nn.Mod
         blocks: Some of its blocks.
         others: Modules in place of its own.
     """
-    holder, leaf = _BLOCKS[network.config.model_type]
-    found: dict[str, nn.Module] = {leaf: into_c(blocks, network.config)}
-    if holder:
+    architecture = _architecture(network)
+    found: dict[str, nn.Module] = {architecture.leaf: into_c(blocks, network.config)}
+    if holder := architecture.holder:
         found = {holder: _replaced(network.get_submodule(holder), found)}
     return _replaced(network, found | dict(others or {}))
 
@@ -133,3 +136,7 @@ class _Zero(nn.Module):
 
     def forward(self, places: Tensor) -> Tensor:
         return torch.zeros((), device=places.device)
+
+
+# In place of what comes before the blocks, where its outputs are given.
+_STAND_INS: Mapping[str, Callable[[], nn.Module]] = {"embeddings": _Given, "wpe": _Zero, "drop": nn.Identity}

@@ -215,7 +215,8 @@ def into_c(blocks: nn.ModuleList, config: Any) -> nn.ModuleList:
         blocks: The blocks.
         config: Their configuration in the package transformers.
     """
-    kind = _KINDS.get(getattr(config, _ACTIVATIONS[config.model_type]))
+    activation = _ACTIVATIONS.get(config.model_type)
+    kind = _KINDS.get(getattr(config, activation)) if activation else None
     if kind is None or getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
         return blocks
     return nn.ModuleList([NativeBlocks(list(blocks), config, kind)])

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fedtext.errors import UserError
 from fedtext.models import adapter_files
 from fedtext.models.adapted import adapt
+from fedtext.models.architectures import ARCHITECTURES
 from fedtext.models.base import DENSE, ClassifierConfig, DenseInit, Head
 from fedtext.models.batch import Batch
 from fedtext.models.checkpointed import (
@@ -35,8 +36,6 @@ from fedtext.models.native_block import always_in_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
-
-_LAYERS = {"bert": "encoder", "distilbert": "transformer"}
 
 
 class TransformerClassifier(TransformerConfig, ClassifierConfig):
@@ -99,11 +98,6 @@ class TransformerClassifier(TransformerConfig, ClassifierConfig):
             adapter_files.checked(self.adapter.lora)
 
 
-def blocks(config: TransformerClassifier) -> str:
-    """Return the name of the blocks in the package transformers. Raises UserError as ``settings`` does."""
-    return _LAYERS[settings(config).model_type]
-
-
 class TransformerEncoder(nn.Module):
     """Position and type embeddings, encoder layers, and pooling over a text's tokens. Its output is features_BD.
 
@@ -123,14 +117,15 @@ class TransformerEncoder(nn.Module):
         architecture = network.config.model_type
         network.pooler = None  # BERT's, which only a sentence-pair head would use
         del network.embeddings.word_embeddings
-        self.embeddings, self.layers = network.embeddings, getattr(network, _LAYERS[architecture])
+        place = ARCHITECTURES[architecture].layers
+        self.embeddings, self.layers = network.embeddings, getattr(network, place)
         self.fixed: Fixed | None = None
         self.pooling, self.attention = config.pooling, config.attention
         if config.adapter:
             blocks, lora = blocks_of(network), config.adapter.lora
             adapt(self, architecture, blocks, config.adapter)
             if lora and lora.checkpoint and weights:
-                adapter_files.load(self, lora, _LAYERS[architecture])
+                adapter_files.load(self, lora, place)
             if first := config.adapter.fixed(len(blocks)):
                 self.fixed = Fixed(network, first, config.adapter.cache_mb, None if lora else self._pooled)
             network = with_blocks(network, blocks)

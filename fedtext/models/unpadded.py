@@ -130,7 +130,8 @@ def attention(
 
     Args:
         module: The layer.
-        query_BNTA, key_BNTA, value_BNTA: Of all tokens, shape (1, N, S, A); without places, of a batch.
+        query_BNTA, key_BNTA, value_BNTA: Of all tokens, shape (1, N, S, A); without places, of a batch. Keys and values
+            may have fewer heads, each for as many heads of the queries (grouped-query attention).
         attention_mask: None: padding, which is last in a text, follows from the places.
         places: The places of the tokens, which the network passes on; None: all texts of the batch have one length.
         dropout: Rate of dropout on the weights.
@@ -140,6 +141,8 @@ def attention(
     Returns:
         The outputs, shape (1, S, N, A) or (B, T, N, A), and None for the weights, which are not kept.
     """
+    if (shared := query_BNTA.shape[1] // key_BNTA.shape[1]) > 1:
+        key_BNTA, value_BNTA = (part.repeat_interleave(shared, 1) for part in (key_BNTA, value_BNTA))
     parts, mask = (query_BNTA, key_BNTA, value_BNTA), attention_mask
     heads, width, dtype = query_BNTA.shape[1], query_BNTA.shape[3], query_BNTA.dtype
     causal = getattr(module, "is_causal", False) and query_BNTA.shape[2] > 1  # one token, with those before it, is last

@@ -87,7 +87,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "participation.availability": {"hour_s": None},
     "privacy": {"canaries": None},
     "corpus": {"secrets": None, "date": None, "since": None, "until": None, "test_from": None},
-    "model": {"projection": False},
+    "model": {"projection": False, "kv_heads": None},
     "uplink.clip": {"adaptive": None},
     "training": {"dp_sgd": None},
     "model.adapter.lora": {"checkpoint": None, "blocks": None, "ranks": None, "lr_ratio": 1.0},
@@ -101,7 +101,10 @@ def named(experiment: Experiment, parts: set[str]) -> dict[str, Any]:
     content = experiment.model_dump(mode="json", include=parts, by_alias=False)
     if "corpus" in content:
         content["corpus"].pop("storage", None)  # results do not depend on where texts are
-    if adapter := content.get("model", {}).get("adapter"):
+    model = content.get("model", {})
+    if model.get("name") == "causal" and model.get("architecture") in ("gpt2", None):  # a key that was added later
+        del model["architecture"]
+    if adapter := model.get("adapter"):
         adapter.pop("cache_mb", None)  # nor on how many outputs are stored
     for section, defaults in ADDED.items():
         for there in _sections(content, section.split(".") if section else []):

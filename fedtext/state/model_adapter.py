@@ -1,4 +1,4 @@
-"""The adapter of a pretrained encoder, in the folder of the trained model, in the format of the package peft."""
+"""The adapter of a pretrained transformer, in the folder of the trained model, in the format of the package peft."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedtext.config.experiment import Experiment
 from fedtext.models import adapter_files
 from fedtext.models.adapters import A, B
-from fedtext.models.transformer import TransformerClassifier, blocks
+from fedtext.models.checkpointed import TransformerConfig, layers_of
 from fedtext.parameters import build_network
 
 ADAPTER, INITIAL_ADAPTER = "adapter", "initial_adapter"
@@ -28,7 +28,7 @@ def save_adapter(
         draft: The model folder.
     """
     model = experiment.model
-    if not isinstance(model, TransformerClassifier) or not model.adapter or not model.checkpoint:
+    if not isinstance(model, TransformerConfig) or not model.adapter or not model.checkpoint:
         return
     lora = model.adapter.lora
     if lora is None:
@@ -41,11 +41,11 @@ def save_adapter(
         return
     network = build_network(experiment, *sizes)
     fixed = {name: tensor.numpy() for name, tensor in network.named_buffers()}  # A, if B alone is trained
-    start, leaves = "encoder.layers.", (f".{A}", f".{B}")
+    start, leaves = f"{'decoder' if model.language else 'encoder'}.layers.", (f".{A}", f".{B}")
     factors = {
         name.removeprefix(start): tensor
         for name, tensor in sorted({**fixed, **shared}.items())
         if name.startswith(start) and name.endswith(leaves)
     }
-    if any(name.endswith(leaves[1]) for name in factors):
-        adapter_files.save(draft / ADAPTER, lora, model.checkpoint, blocks(model), factors)
+    if any(name.endswith(leaves[1]) for name in factors):  # GPT-2 has none of these names: query, key, value are one
+        adapter_files.save(draft / ADAPTER, lora, model.checkpoint, layers_of(model), factors, model.language)

@@ -153,9 +153,10 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
         )
     words = pieces(checkpoint)[: len(table_WD)]  # a table may have rows without a piece
     found = tokenizer(checkpoint)
-    ends = {UNK: found.unk_token_id, BOS: found.bos_token_id, EOS: found.eos_token_id}  # of GPT-2 all are one
-    if found.bos_token_id is None:  # of an encoder, whose texts have other ends
+    if found.eos_token_id is None:  # of an encoder, whose texts have other ends
         return WordVectors(words, table_WD[: len(words)].copy())
+    begin = found.eos_token_id if found.bos_token_id is None else found.bos_token_id  # Qwen has an end alone
+    ends = {UNK: found.unk_token_id, BOS: begin, EOS: found.eos_token_id}  # of GPT-2 all are one
     more = {word: row for word, row in ends.items() if word not in words and row is not None and row < len(words)}
     return WordVectors([*words, *more], np.concatenate([table_WD[: len(words)], table_WD[list(more.values())]]))
 

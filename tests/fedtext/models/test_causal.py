@@ -8,30 +8,25 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from torch import Tensor
 
 import fedtext
 from fedtext.audits import membership
 from fedtext.audits.confidences import Confidences, confidences
 from fedtext.audits.exposure import searched
 from fedtext.audits.known import Known
-from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.models.adapters import A, B
-from fedtext.models.batch import Batch
 from fedtext.models.causal import CausalLanguageModel, CausalNetwork
 from fedtext.models.parts import Parts, whole
 from fedtext.testing.runs import check_run
 from fedtext.text import byte_pairs
 from fedtext.text.tokens import EOS_ID
-from fedtext.training.batches import Assembler, Texts
 from tests import tiny
+from tests.fedtext.models.sentences import LENGTHS, SMALL, VOCABULARY, batch, run, their_loss
 from tests.loops import nonempty
 
-VOCABULARY, POSITIONS = 30, 12
-SMALL = {"name": "causal", "embedding": {"dim": 8}, "layers": 2, "heads": 2, "positions": 100, "dropout": 0.0}
-LENGTHS = [5, 2, 9, 9, 3, 13]
+POSITIONS = 12
 LATE = {"personalize": None, "every": 2}
 
 
@@ -58,22 +53,6 @@ def ours(source: transformers.GPT2LMHeadModel, **changes: Any) -> CausalNetwork:
     state[TABLE], head = state.pop("decoder.wte.weight"), state.pop("lm_head.weight")
     made.load_state_dict(state | ({} if source.config.tie_word_embeddings else {"head.weight": head}))
     return made
-
-
-def batch(padding: int = 0, lengths: list[int] = LENGTHS) -> Batch:
-    tokens_T = np.random.default_rng(0).integers(0, VOCABULARY, sum(lengths), np.int32)
-    texts = Texts(TokenSet(tokens_T, np.cumsum([0, *lengths]), np.zeros(len(lengths), np.int64)), VOCABULARY)
-    texts.padded_NT[np.arange(max(lengths)) >= np.array(lengths)[:, None]] = padding
-    return Assembler(None, cut=False, device=torch.device("cpu"), ahead=True).single(texts, np.arange(len(lengths)))[0]
-
-
-def their_loss(model: transformers.GPT2LMHeadModel, given: Batch) -> Tensor:
-    """The mean cross-entropy over next tokens, with padding masked and ignored as the package's users do it."""
-    there_BT = torch.arange(given.tokens_BT.shape[1]) < given.lengths_B[:, None]
-    tokens_BT = given.tokens_BT.long()
-    labels_BT = tokens_BT.masked_fill(~there_BT, -100)[:, 1:]
-    logits = model(input_ids=tokens_BT[:, :-1], attention_mask=there_BT[:, :-1].long()).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels_BT.flatten())
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -158,25 +137,6 @@ def test_adapters_begin_as_the_model_that_they_are_put_into() -> None:
 def test_a_run_has_the_same_bits_in_any_packing_and_after_an_interruption(changes: dict[str, Any]) -> None:
     changes = {"model": SMALL, "evaluation": LATE} | changes
     check_run(tiny.language_model(changes.pop("method", "fedavg"), **changes))
-
-
-def ptb(folder: Path) -> Path:
-    lines = ["the cat sat on the mat", "the dog sat on the cat", "a cat saw the dog"] * 6
-    for side, some in (("train", lines), ("valid", lines[:3]), ("test", ["the cat saw the mat"])):
-        (folder / f"ptb.{side}.txt").write_text("\n".join(some) + "\n")
-    return folder
-
-
-def run(folder: Path, **changes: Any) -> fedtext.Result:
-    experiment = {
-        "name": "words",
-        "corpus": {"name": "ptb", "clients": 1, "validation": 0.0},
-        "model": SMALL,
-        "method": "fedavg",
-        "training": {"rounds": 3, "local_epochs": 4, "batch_size": 4, "optimizer": {"name": "adam", "lr": 0.01}},
-        "evaluation": {"personalize": None},
-    }
-    return fedtext.run(experiment | changes, data=ptb(folder))
 
 
 @pytest.mark.parametrize("adapted", [False, True])
@@ -293,6 +253,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_adapter_of_another_layout_is_refused(tmp_path: Path) -> None:
-    adapter = {"lora": {"checkpoint": str(tmp_path)}}
-    with pytest.raises(ValueError, match="one layer for query, key and value of GPT-2, which are three here"):
-        CausalLanguageModel.model_validate({"checkpoint": "gpt2", "adapter": adapter})
+    theirs().save_pretrained(tmp_path / "gpt2")
+    given = {"checkpoint": str(tmp_path / "gpt2"), "embedding": {"dim": 8}}
+    wrong = CausalLanguageModel.model_validate(given | {"adapter": {"lora": {"checkpoint": str(tmp_path)}}})
+    with pytest.raises(UserError, match="one layer for query, key and value of GPT-2, which are three here"):
+        wrong.check(9)
