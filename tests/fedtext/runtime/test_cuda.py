@@ -62,6 +62,14 @@ def test_a_language_model(tied: bool) -> None:
     close(tiny.language_model("fedatt", tied), tiny.language_corpus())
 
 
+@pytest.mark.parametrize("adapter", [None, LORA], ids=["whole", "adapter"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_a_causal_language_model(architecture: str, adapter: Any) -> None:
+    sizes = {"embedding": {"dim": 8}, "layers": 2, "heads": 2, "positions": 100, "dropout": 0.0}
+    model = {"name": "causal", "architecture": architecture, "adapter": adapter} | sizes
+    close(tiny.language_model("fedavg", model=model), tiny.language_corpus())
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_dropout_and_adam_give_the_same_bits_each_time(dropout: float) -> None:
     training = TRAINING | {"optimizer": {"name": "adam", "lr": 0.01}}

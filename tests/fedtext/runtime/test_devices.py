@@ -71,6 +71,16 @@ def test_a_language_model_comes_to_the_same_elsewhere(tied: bool) -> None:
     check(tiny.language_model("fedatt", tied), tiny.language_corpus())
 
 
+# Adapted layers of GPT-2 are made with torch's device meta, which is the GPU here.
+@pytest.mark.parametrize(
+    ("architecture", "adapter"), [("gpt2", None), ("llama", None), ("llama", {"lora": {"rank": 2, "blocks": 1}})]
+)
+def test_a_causal_language_model_comes_to_the_same_elsewhere(architecture: str, adapter: Any) -> None:
+    sizes = {"embedding": {"dim": 8}, "layers": 2, "heads": 2, "positions": 100, "dropout": 0.0}
+    model = {"name": "causal", "architecture": architecture, "adapter": adapter} | sizes
+    check(tiny.language_model("fedavg", model=model), tiny.language_corpus(), exactly=False)
+
+
 def test_a_transformer_that_attends_eagerly_comes_to_the_same_elsewhere() -> None:
     check(tiny.experiment(model=MODELS[-1] | {"attention": "eager"}, training=TRAINING), CORPUS)
 
