@@ -1,15 +1,16 @@
 """LoRA on a transformer on a CPU, beside a plain loop with transformers and peft, as paired CPU time on one thread.
 
 W6 has 16 texts as long as SST-2's phrases (about 12 pieces), W6A as long as AG News's cut at 48 (w6.py): 6 layers of
-384 as MiniLM's, with random weights; LoRA of rank 8 on queries and values, AdamW. ``plain`` pads each batch to its
-longest text; it needs peft. ms are per batch; loops alternate, with ``--steps`` batches in each repetition, and ratios
-are of CPU time, within each repetition.
+384 as MiniLM's, with random weights. W7 has 16 sentences of about 20 tokens and six layers of SmolLM2-135M's (w7.py).
+LoRA of rank 8 on queries and values, AdamW. ``plain`` pads each batch to its longest text; it needs peft. ms are per
+batch; loops alternate, with ``--steps`` batches in each repetition, and ratios are of CPU time, within each repetition.
 """
 
 import argparse
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -23,29 +24,38 @@ if __name__ == "__main__" and os.environ.get("OMP_NUM_THREADS") != "1":  # read 
 
 import torch
 
-from benchmarks import w6
+from benchmarks import w6, w7
 from benchmarks.local_loop import Run
 from fedtext.runtime.compiled import compile_problem
 from fedtext.runtime.threads import one_torch_thread
 
-SHAPES = {"W6": w6.SHAPES["W6"], "W6A": w6.Shape(6, 384, 12, 16, 45, 48)}
+SHAPES: dict[str, w6.Shape | w7.Shape] = {
+    "W6": w6.SHAPES["W6"],
+    "W6A": w6.Shape(6, 384, 12, 16, 45, 48),
+    "W7": w7.SHAPE,
+}
 CPU, PRECISIONS = torch.device("cpu"), ("float32", "bfloat16")
 
 
-def variants(shape: w6.Shape) -> dict[str, tuple[Run, int]]:
+def variants(shape: w6.Shape | w7.Shape) -> dict[str, tuple[Run, int]]:
     """Return a workload's loops."""
-    client = shape.client(w6.TEXTS)
+    if isinstance(shape, w7.Shape):
+        sentences = shape.client(w7.SENTENCES)
+        plain, ours = partial(w7.plain, shape, sentences), partial(w7.ours, shape, sentences)
+    else:
+        texts = shape.client(w6.TEXTS)
+        plain, ours = partial(w6.plain, shape, texts, CPU), partial(w6.ours, shape, texts, CPU)
     engines = ("reference",) if compile_problem() else ("reference", "native")
     found: dict[str, tuple[Run, int]] = {}
     for precision in PRECISIONS:
         if find_spec("peft"):
-            found[f"plain, {precision}"] = w6.plain(shape, client, CPU, precision), 1
+            found[f"plain, {precision}"] = plain(precision), 1
         for engine in engines:
-            found[f"{engine}, {precision}"] = w6.ours(shape, client, CPU, precision, engine), 1
+            found[f"{engine}, {precision}"] = ours(precision, engine), 1
     return found
 
 
-def rows_of(name: str, shape: w6.Shape, steps: int, turns: int) -> list[dict[str, Any]]:
+def rows_of(name: str, shape: w6.Shape | w7.Shape, steps: int, turns: int) -> list[dict[str, Any]]:
     """Measure a workload. Returns a row for each loop; the first one is what the others are compared with."""
     found = in_turns(variants(shape), steps, turns)
     first = next(iter(found))
