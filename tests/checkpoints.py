@@ -20,15 +20,15 @@ SIZES = {
     "bert": {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 12},
     "distilbert": {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12},
 }
+SIZES["roberta"] = SIZES["bert"] | {"pad_token_id": 0, "max_position_embeddings": 41}  # texts begin at position 1
 
 
 def saved(architecture: str, folder: Path) -> Path:
     """The folder, with a model of 13 pieces and its tokenizer, saved by the package itself. Weights are so large that
     attention matters."""
     torch.manual_seed(3)
-    config = transformers.AutoConfig.for_model(
-        architecture, **SIZES[architecture], vocab_size=len(PIECES), max_position_embeddings=40, initializer_range=0.5
-    )
+    sizes = {"max_position_embeddings": 40} | SIZES[architecture]
+    config = transformers.AutoConfig.for_model(architecture, **sizes, vocab_size=len(PIECES), initializer_range=0.5)
     transformers.AutoModel.from_config(config).save_pretrained(folder)
     cutter = Tokenizer(WordPiece({piece: number for number, piece in enumerate(PIECES)}, unk_token="[UNK]"))
     cutter.normalizer, cutter.pre_tokenizer = BertNormalizer(lowercase=True), BertPreTokenizer()

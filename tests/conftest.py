@@ -77,7 +77,7 @@ def store(tmp_path: Path, ready: Path) -> "Store":
     return resolve(None, tmp_path)
 
 
-@pytest.fixture(scope="session", params=["bert", "distilbert"])
+@pytest.fixture(scope="session", params=["bert", "distilbert", "roberta"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a tiny checkpoint."""
     from tests.checkpoints import saved  # here, since what it needs takes seconds to import

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedtext.audits.base import LocalUpdate
 from fedtext.audits.decoding import Against, exchangeable
-from fedtext.audits.first_layer import FirstLayer, everywhere, first_layer
+from fedtext.audits.first_layer import FirstLayer, eps_of, everywhere, first_layer
 from fedtext.audits.gradients import local_steps, mean_gradient, rate_scale, rescaled
 from fedtext.audits.label_leakage import inferred_shares
 from fedtext.audits.matching import Client, Search
@@ -124,7 +124,9 @@ def attack(attacker: Attacker, local: LocalUpdate) -> Attack:
     table_VD = torch.from_numpy(known.table(local.received))
     dim = table_VD.shape[1]
     read = int(lengths_N.sum())
-    layer = first_layer(target, client.start, read, dim, client.squashed) if attacker.span else everywhere(dim)
+    layer = everywhere(dim)
+    if attacker.span:
+        layer = first_layer(target, client.start, read, dim, client.squashed, eps_of(known.network))
     inputs_VD = layer.inputs(table_VD, 0)
     spread = float(inputs_VD.mean()), float(inputs_VD.std(unbiased=False))
     found_MD, labels_B, distance = attacker.reconstruct(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from fedtext.audits.first_layer import Placed, placed
+from fedtext.audits.first_layer import Placed, eps_of, placed
 from fedtext.audits.spans import Span
 
 _QUERY = re.compile(r"(.*layers\.layer\.)0\.attention\.(self\.query|q_lin)\.weight")
@@ -70,7 +70,7 @@ class FirstLayers:
 
     def __init__(self, network: nn.Module, names: Names, parameters: Mapping[str, Tensor], depth: int) -> None:
         width = parameters[names.projects].shape[1]
-        self.inputs: Placed = placed(torch.zeros(0, width), names.encoder, parameters)
+        self.inputs: Placed = placed(torch.zeros(0, width), names.encoder, parameters, eps_of(network))
         first: Any = network.get_submodule(f"{names.layers}0.attention")
         self.heads: int = first.self.num_attention_heads if hasattr(first, "self") else first.n_heads
         own = f"{names.layers}0.attention."

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import layer_norm
 
 _RECURRENT = re.compile(r".*\.weight_ih_l0(_reverse)?")
 _ATTENTION = re.compile(r"(.*)layers\.layer\.0\.attention\.(self\.(query|key|value)|[qkv]_lin)\.weight")
+EPS = 1e-12  # that of BERT and DistilBERT
 _ROUNDED = 1e-3  # share of a vector's length that may lie outside of the span because of float32 rounding
 
 
@@ -85,17 +86,18 @@ class Placed(FirstLayer):
 
     Attributes:
         added_TD: Position and type embeddings, by place.
-        scale_D, shift_D: Parameters of the layer norm.
+        scale_D, shift_D, eps: Parameters of the layer norm.
     """
 
     added_TD: Tensor
     scale_D: Tensor
     shift_D: Tensor
+    eps: float
     places: ClassVar[bool] = True
     near: ClassVar[float] = 0.5  # with dropout of 0.1 before the layer a third of a vector lies outside
 
     def inputs(self, words_MD: Tensor, places: int | Tensor) -> Tensor:
-        return layer_norm(words_MD + self.added_TD[places], self.scale_D.shape, self.scale_D, self.shift_D, 1e-12)
+        return layer_norm(words_MD + self.added_TD[places], self.scale_D.shape, self.scale_D, self.shift_D, self.eps)
 
     def words(self, inputs_MD: Tensor, places_M: Tensor) -> Tensor:
         """Return word vectors with these inputs; exact only for vectors that are outputs of the layer norm."""
@@ -108,7 +110,12 @@ def everywhere(dim: int) -> FirstLayer:
 
 
 def first_layer(
-    target: Mapping[str, Tensor], parameters: Mapping[str, Tensor], read: int, dim: int, squashed: bool
+    target: Mapping[str, Tensor],
+    parameters: Mapping[str, Tensor],
+    read: int,
+    dim: int,
+    squashed: bool,
+    eps: float = EPS,
 ) -> FirstLayer:
     """Compute the space of a first layer's inputs from a received update.
 
@@ -123,6 +130,7 @@ def first_layer(
         read: Number of inputs: tokens of all texts behind the update.
         dim: D.
         squashed: Whether the client's optimizer was Adam.
+        eps: ``eps_of`` the network.
     """
     named = {name: match for name in target if (match := _RECURRENT.fullmatch(name) or _ATTENTION.fullmatch(name))}
     blocks = {match.group(1) for match in named.values() if match.re is _ATTENTION}
@@ -134,19 +142,26 @@ def first_layer(
     if not blocks:
         return FirstLayer(basis_SD)
     (encoder,) = blocks
-    return placed(basis_SD, encoder, parameters)
+    return placed(basis_SD, encoder, parameters, eps)
 
 
-def placed(basis_SD: Tensor, encoder: str, parameters: Mapping[str, Tensor]) -> Placed:
+def placed(basis_SD: Tensor, encoder: str, parameters: Mapping[str, Tensor], eps: float = EPS) -> Placed:
     """Return the first layer of a transformer, given the space of its inputs.
 
     Args:
         basis_SD: Orthonormal basis of the space.
         encoder: Beginning of the names of the transformer's parameters.
         parameters: Parameters of the network.
+        eps: ``eps_of`` the network.
     """
     block = {name.removeprefix(f"{encoder}embeddings."): tensor for name, tensor in parameters.items()}
     added_TD, types = block["position_embeddings.weight"], block.get("token_type_embeddings.weight")
     if types is not None:
         added_TD = added_TD + types[0]
-    return Placed(basis_SD, added_TD, block["LayerNorm.weight"], block["LayerNorm.bias"])
+    return Placed(basis_SD, added_TD, block["LayerNorm.weight"], block["LayerNorm.bias"], eps)
+
+
+def eps_of(network: nn.Module) -> float:
+    """Return the smallest variance of the layer norm after the embeddings of a transformer."""
+    norms = [m for name, m in network.named_modules() if name.endswith("embeddings.LayerNorm")]
+    return float(norms[0].eps) if norms and isinstance(norms[0], nn.LayerNorm) else EPS

@@ -4,7 +4,7 @@ What their blocks are in C is in models/native_block.py.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedtext.errors import UserError
 
@@ -21,6 +21,7 @@ class Architecture:
         before: Of the modules between the word table and the blocks.
         after: Of the modules after the blocks.
         beside: Of the modules that all blocks use.
+        shifted: Whether the first token of a text has not position 0 but the one after that of padding.
     """
 
     sizes: Mapping[str, str]
@@ -30,6 +31,7 @@ class Architecture:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    shifted: bool = False
 
     @property
     def holder(self) -> str:
@@ -58,6 +60,26 @@ class Architecture:
         return max(found)[1] if found else ""
 
 
+_BERT = Architecture(
+    sizes={
+        "embedding": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "intermediate": "intermediate_size",
+        "positions": "max_position_embeddings",
+    },
+    dropouts=("hidden_dropout_prob", "attention_probs_dropout_prob"),
+    blocks="encoder.layer",
+    linear={
+        "query": "attention.self.query",
+        "key": "attention.self.key",
+        "value": "attention.self.value",
+        "output": "attention.output.dense",
+        "up": "intermediate.dense",
+        "down": "output.dense",
+    },
+    before=("embeddings",),
+)
 _LLAMA = Architecture(
     sizes={
         "embedding": "hidden_size",
@@ -82,26 +104,7 @@ _LLAMA = Architecture(
     beside=("rotary_emb",),
 )
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "bert": Architecture(
-        sizes={
-            "embedding": "hidden_size",
-            "layers": "num_hidden_layers",
-            "heads": "num_attention_heads",
-            "intermediate": "intermediate_size",
-            "positions": "max_position_embeddings",
-        },
-        dropouts=("hidden_dropout_prob", "attention_probs_dropout_prob"),
-        blocks="encoder.layer",
-        linear={
-            "query": "attention.self.query",
-            "key": "attention.self.key",
-            "value": "attention.self.value",
-            "output": "attention.output.dense",
-            "up": "intermediate.dense",
-            "down": "output.dense",
-        },
-        before=("embeddings",),
-    ),
+    "bert": _BERT,
     "distilbert": Architecture(
         sizes={
             "embedding": "dim",
@@ -143,6 +146,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         before=("wpe", "drop"),
         after=("ln_f",),
     ),
+    "roberta": replace(_BERT, shifted=True),
+    "xlm-roberta": replace(_BERT, shifted=True),
     # Llama, and architectures whose parts are called as its parts are.
     "llama": _LLAMA,
     "mistral": _LLAMA,

@@ -31,6 +31,7 @@ from fedtext.models.checkpointed import (
     autocast,
     check_blocks,
     layers,
+    positions_of,
     settings,
 )
 from fedtext.models.fixed import Fixed, blocks_of, storable, with_blocks
@@ -99,9 +100,7 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
 
     @property
     def reach(self) -> int:
-        made = settings(self)
-        window = getattr(made, "sliding_window", None)  # farther back a token would not see
-        return int(min(made.max_position_embeddings, window or made.max_position_embeddings))
+        return positions_of(settings(self))
 
     def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "CausalNetwork":
         return CausalNetwork(self, vocabulary, embedding, weights)

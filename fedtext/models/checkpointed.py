@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
+from torch import nn
 
 from fedtext.errors import UserError
 from fedtext.layout import is_table
@@ -149,7 +150,7 @@ def settings(config: TransformerConfig) -> Any:
         if made.model_type not in config.architectures:
             raise UserError(
                 f"model.checkpoint: {config.checkpoint} is a {made.model_type}, and model {config.name} supports "
-                f"{' and '.join(config.architectures)}: name one of these"
+                f"{', '.join(config.architectures[:-1])} and {config.architectures[-1]}: name one of these"
             )
         if made.hidden_size != config.embedding.dim:
             raise UserError(
@@ -196,10 +197,42 @@ def layers(config: TransformerConfig, weights: bool, attention: str | None = Non
         UserError: As in ``settings``, or the checkpoint lacks weights.
     """
     made, attention = settings(config), attention or config.attention
+    first = first_position(made)
     if config.checkpoint is None or not weights:
         made.vocab_size, made.pad_token_id = 1, None  # of a table that is not used
-        return pretrained.library().AutoModel.from_config(made, attn_implementation=attention, dtype=torch.float32)
-    return pretrained.network(config.checkpoint, config=made, attn_implementation=attention)
+        found = pretrained.library().AutoModel.from_config(made, attn_implementation=attention, dtype=torch.float32)
+    else:
+        found = pretrained.network(config.checkpoint, config=made, attn_implementation=attention)
+    if first:
+        _start_at_0(found.embeddings, first)
+    return found
+
+
+def first_position(made: Any) -> int:
+    """Return the position of the first token of a text.
+
+    Args:
+        made: A configuration of the package transformers.
+    """
+    return int(made.pad_token_id) + 1 if ARCHITECTURES[made.model_type].shifted else 0
+
+
+def positions_of(made: Any) -> int:
+    """Return how many tokens a text can have.
+
+    Args:
+        made: A configuration of the package transformers.
+    """
+    there = made.max_position_embeddings - first_position(made)
+    window = getattr(made, "sliding_window", None)  # farther back a token would not see
+    return int(min(there, window or there))
+
+
+def _start_at_0(embeddings: Any, first: int) -> None:
+    """Remove the positions that no token has, those before ``first``."""
+    rows_TD = embeddings.position_embeddings.weight.detach()[first:].clone()
+    embeddings.position_embeddings = nn.Embedding.from_pretrained(rows_TD, freeze=False)
+    embeddings.padding_idx = -1  # by which the package finds the first position
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[Any]:

@@ -21,16 +21,21 @@ from fedtext.models.native_transformer import ALONE, BACKWARD, KEEPING, LAYERS, 
 from fedtext.runtime.compiled import address
 
 _KINDS = {"gelu": 0, "gelu_new": 1, "gelu_pytorch_tanh": 1}  # of GELU, by their names in the package transformers
-_ACTIVATIONS = {"bert": "hidden_act", "distilbert": "activation", "gpt2": "activation_function"}
+_ACTIVATIONS = {
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta"), "hidden_act"),
+    "distilbert": "activation",
+    "gpt2": "activation_function",
+}
 _FIRST = ("gpt2",)  # LayerNorm comes before the parts
 _KEYS = ("query", "key", "value", "output", "up", "down")  # of the layers, in the order of models/transformer.c
 # The modules of each architecture: attention and its dropout, and of either part LayerNorm and the outputs' dropout.
+_BERT = (
+    ("attention.self", "dropout"),
+    ("attention.output.LayerNorm", "attention.output.dropout"),
+    ("output.LayerNorm", "output.dropout"),
+)
 _NAMES = {
-    "bert": (
-        ("attention.self", "dropout"),
-        ("attention.output.LayerNorm", "attention.output.dropout"),
-        ("output.LayerNorm", "output.dropout"),
-    ),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta"), _BERT),
     "distilbert": (("attention", "dropout"), ("sa_layer_norm", ""), ("output_layer_norm", "ffn.dropout")),
     "gpt2": (("attn", "attn_dropout"), ("ln_1", "attn.resid_dropout"), ("ln_2", "mlp.dropout")),
 }

@@ -29,6 +29,7 @@ from fedtext.models.checkpointed import (
     autocast,
     check_blocks,
     layers,
+    positions_of,
     settings,
 )
 from fedtext.models.fixed import Fixed, blocks_of, storable, with_blocks
@@ -41,8 +42,9 @@ from fedtext.text import pretrained
 class TransformerClassifier(TransformerConfig, ClassifierConfig):
     """Transformer classifier: DistilBERT or BERT, from a checkpoint or from random weights (FedeVocab paper).
 
-    DistilBERT or BERT as in section 4.1 of the paper, with a separate word table (models/transformer.py). Without a
-    checkpoint its weights are random and its sizes those of DistilBERT, unless others are given.
+    DistilBERT or BERT as in section 4.1 of the paper, with a separate word table (models/transformer.py). Checkpoints
+    may also be of RoBERTa and XLM-RoBERTa. Without a checkpoint its weights are random and its sizes those of
+    DistilBERT, unless others are given.
     """
 
     name: Literal["transformer"] = "transformer"
@@ -64,7 +66,7 @@ class TransformerClassifier(TransformerConfig, ClassifierConfig):
         description="the dense layers, by default a single one; hidden: [768] is the paper's, with one hidden layer",
     )
     dense_init: DenseInit = Field("torch", description=DENSE)
-    architectures = ("distilbert", "bert")
+    architectures = ("distilbert", "bert", "roberta", "xlm-roberta")
     sizes: ClassVar[Mapping[str, Any]] = {
         "architecture": "distilbert",
         "layers": 6,
@@ -87,7 +89,7 @@ class TransformerClassifier(TransformerConfig, ClassifierConfig):
         Raises:
             UserError: They do not fit, or cannot be read.
         """
-        positions = settings(self).max_position_embeddings
+        positions = positions_of(settings(self))
         if max_length is None or max_length > positions:
             raise UserError(
                 f"corpus.max_length: model transformer has {positions} positions: set it to at most that many tokens, "

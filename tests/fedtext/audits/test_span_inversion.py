@@ -5,6 +5,7 @@ import math
 import shutil
 import tempfile
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedtext.mechanisms import Clip, Gaussian, Quantize
 from fedtext.models.batch import Batch
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from tests import tiny
-from tests.checkpoints import SCRATCH
+from tests.checkpoints import SCRATCH, from_checkpoint, saved
 from tests.leaking import ONE_STEP, corpus, finished
 
 
@@ -153,10 +154,13 @@ def test_texts_are_accepted_far_from_chance_and_listed_once() -> None:
     assert unlike([poor, near, turned, best], 1) == [best]
 
 
-@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
-def test_the_attackers_layers_are_the_networks(architecture: str) -> None:
+@pytest.mark.parametrize("architecture", ["bert", "distilbert", "roberta"])
+def test_the_attackers_layers_are_the_networks(architecture: str, tmp_path: Path) -> None:
     """What its first attention and its second layer receive, for two texts."""
-    config = TransformerClassifier.model_validate(SCRATCH | {"architecture": architecture, "dropout": 0})
+    if architecture == "roberta":
+        config = from_checkpoint(saved(architecture, tmp_path), dropout=0)
+    else:
+        config = TransformerClassifier.model_validate(SCRATCH | {"architecture": architecture, "dropout": 0})
     torch.manual_seed(0)
     encoder = TransformerEncoder(config).eval()
     for values in encoder.parameters():

@@ -53,7 +53,7 @@ def begun(model: dict[str, Any]) -> torch.nn.Module:
     return build_network(tiny.experiment("fedavg", model=model), 2, 2, weights=True)
 
 
-@pytest.fixture(params=["bert", "distilbert"])
+@pytest.fixture(params=["bert", "distilbert", "roberta"])
 def base(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return saved(request.param, tmp_path / "base")
 

@@ -244,7 +244,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     saved = transformers.BertModel(transformers.BertConfig(hidden_size=8, num_attention_heads=2, vocab_size=9))
     saved.save_pretrained(tmp_path)
     bert = CausalLanguageModel.model_validate({"checkpoint": str(tmp_path), "embedding": {"dim": 8}})
-    with pytest.raises(UserError, match="is a bert, and model causal supports gpt2"):
+    with pytest.raises(UserError, match="is a bert, and model causal supports gpt2, llama, mistral, qwen2 and qwen3"):
         bert.check(9)
     theirs(tied=False).save_pretrained(tmp_path / "untied")
     untied = CausalLanguageModel.model_validate({"checkpoint": str(tmp_path / "untied"), "embedding": {"dim": 8}})

@@ -22,7 +22,7 @@ from fedtext.models.native_products import products_in_c
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.models.unpadded import Places, implementation
 from fedtext.runtime.compiled import compile_problem
-from tests.checkpoints import SCRATCH
+from tests.checkpoints import SCRATCH, from_checkpoint, saved
 from tests.compilers import printed_by_width, x86
 from tests.fedtext.models.native_blocks import EVERY, LENGTHS, block, in_c, inputs, network, run
 from tests.loops import nonempty
@@ -210,6 +210,22 @@ def test_the_outputs_of_a_text_do_not_depend_on_the_others() -> None:
     both = encoder(embedding, Batch(tokens, lengths, torch.tensor([0, 1]), native=True))
     alone = encoder(embedding, Batch(tokens[1:, :2], lengths[1:], torch.tensor([1]), native=True))
     assert torch.equal(both[1:], alone)
+
+
+def test_blocks_of_a_roberta_are_computed_in_c_too(tmp_path: Path) -> None:
+    folder, adapter = saved("roberta", tmp_path), {"lora": {"rank": 2, "modules": ["query", "value", "down"]}}
+    torch.manual_seed(5)
+    encoder = TransformerEncoder(from_checkpoint(folder, dropout=0.0, adapter=adapter)).double()
+    embedding = nn.Embedding(9, 8).requires_grad_(False).double()
+    tokens, lengths = torch.tensor([[1, 2, 3, 4, 8], [5, 6, 0, 0, 0]]), torch.tensor([5, 2])
+    found = []
+    for native in (False, True):
+        encoder.zero_grad()
+        encoder(embedding, Batch(tokens, lengths, torch.tensor([0, 1]), native=native)).square().sum().backward()
+        found.append({name: parameter.grad.clone() for name, parameter in encoder.named_parameters()})
+    assert encoder.whole
+    for name, gradient in nonempty(found[0].items()):
+        assert torch.allclose(gradient, found[1][name], rtol=1e-9, atol=1e-12), name
 
 
 BITS = """
