@@ -6,7 +6,8 @@ Legend: W pieces of a tokenizer, D embedding.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -161,6 +162,19 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
     return WordVectors([*words, *more], np.concatenate([table_WD[: len(words)], table_WD[list(more.values())]]))
 
 
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Return a context in which the package prints no table of the weights that a network without a head leaves out.
+    ``network`` says what is missing."""
+    logging = library().utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:
     """Load a checkpoint with a class of the package. A name on the hub is loaded from the cache if it is there, not in
     its latest version, so that all actors load the same."""
@@ -173,7 +187,8 @@ def _read(kind: str, checkpoint: str, **how: Any) -> Any:
         )
     for only_here in (True,) if folder else (True, False):
         try:
-            return reader.from_pretrained(source, local_files_only=only_here, **how)
+            with _without_reports():
+                return reader.from_pretrained(source, local_files_only=only_here, **how)
         except Exception as error:  # of any type, depending on the problem: OSError, SafetensorError, KeyError, ...
             problem = error
     where = "in that folder" if folder else "on the hub or in its cache"
