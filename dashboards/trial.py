@@ -76,8 +76,20 @@ class About:
 
 def title(case: Case, group: bool = False) -> str:
     """Return the name of a trial, or of its group: its id, and its label unless the id contains it."""
-    name, label = case.group if group else case.id, one_line(case.label)
+    repeated = {f"{key}={value}" for key, value in case.overrides.items() if names_method(case, key)}
+    label = one_line(" ".join(word for word in case.label.split(" ") if word not in repeated))
+    name = case.group if group else case.id
     return name if not label or label in name else f"{name} {label}"
+
+
+def names_method(case: Case, key: str) -> bool:
+    """Whether the value of a swept key is the name of the method, beside which it need not be written.
+
+    Args:
+        case: The case.
+        key: ``method``, or the name of a dimension of settings; its value is not that of a key with dots.
+    """
+    return "." not in key and bool(case.overrides[key] == case.experiment.method.name)
 
 
 def merged(*histories: Iterable[RoundRecord]) -> tuple[RoundRecord, ...]:

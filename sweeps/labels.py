@@ -39,9 +39,11 @@ class Names:
         if self._count({METHOD: values[METHOD]}) == len(ids):
             return methods
         telling = {key: found for key, found in values.items() if key != METHOD and len(found) < len(self._ids[key])}
-        short = all(len(found) <= MOST and "" not in found for found in telling.values())
-        if short and self._count({METHOD: values[METHOD]} | telling) == len(ids):
-            return " ".join([methods, *(f"{key}={' or '.join(found)}" for key, found in telling.items())])
+        fewer = {key: found for key, found in telling.items() if found != values[METHOD]}  # values that are no methods
+        for named in (fewer, telling):
+            short = all(len(found) <= MOST and "" not in found for found in named.values())
+            if short and self._count({METHOD: values[METHOD]} | named) == len(ids):
+                return " ".join([methods, *(f"{key}={' or '.join(found)}" for key, found in named.items())])
         return ", ".join(ids[:MOST]) + (f" and {len(ids) - MOST} more" if len(ids) > MOST else "")
 
     def _point(self, case: Case) -> dict[str, str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from dashboards.groups import Group, Spread, groups
 from dashboards.last import last_values
 from dashboards.table import UNIGRAM, best, rank, short_keys
-from dashboards.trial import Case, Outcome, one_line, short
+from dashboards.trial import Case, Outcome, names_method, one_line, short
 from fedtext.accounting.entry import Entry
 from fedtext.canaries.measure import FILE as CANARIES
 from fedtext.canaries.pairs import Run, of_pairs, run
@@ -273,7 +273,8 @@ def _labels(every: Iterable[Group], keys: Mapping[str, str]) -> dict[str, str]:
             text = one_line(case.label) or method
         else:
             name = told(point["method"]) if "method" in point else method
-            text = " ".join([name, *(f"{keys[key]}={told(point[key])}" for key in point if key != "method")])
+            said = {"method", *(key for key in point if names_method(case, key))}
+            text = " ".join([name, *(f"{keys[key]}={told(point[key])}" for key in point if key not in said)])
         text = short(text, LABEL)
         found[group.id] = short(f"{group.id} {text}", LABEL) if text in found.values() else text
     return found

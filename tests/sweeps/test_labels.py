@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from dashboards.report import Sweep
+from dashboards.trial import title
 from fedtext.config.experiment import Experiment
 from sweeps.labels import Names
 from sweeps.summary import _each_once
@@ -70,3 +72,33 @@ def test_sentences_that_differ_have_names_that_differ_and_equal_ones_appear_once
     assert len(set(labels)) == 6
     assert all(nonempty("lambda1=" in label and " lr=" in label and "seed" not in label for label in labels))
     assert "  kteps lambda1=0.3 lr=0.1: noise 0.03" in lines
+
+
+def test_a_setting_that_is_called_as_its_method_is_not_written_beside_it() -> None:
+    """``scaffold case=scaffold`` said the same twice. A name of a setting that tells cases apart stays."""
+    settings = {name: {"method": name} for name in ("scaffold", "fedavg")}
+    settings["averaged"] = {"method": "fedavg", "training.optimizer.lr": 0.3}
+    space = {"case": {"grid": settings}, "training.batch_size": {"grid": [4, 8]}}
+    made = _made(experiment(tune={"metric": "Ag"}, space=space))
+    assert title(made[0]) == "00-scaffold batch_size=4"
+    assert title(made[2]) == "02-fedavg case=averaged batch_size=4"
+    names = Names(made)
+    scaffold, fedavg, averaged = ([case for case in made if case.overrides["case"] == name] for name in settings)
+    assert names.of(scaffold[:1]) == "scaffold batch_size=4"
+    assert [names.of(cases) for cases in (fedavg, averaged, fedavg + averaged)] == [
+        "fedavg case=fedavg",
+        "fedavg case=averaged",
+        "fedavg",
+    ]
+    rows = Sweep("swept", made[0].experiment, made, {}, {}).rows
+    labels = {row.id: row.label for row in rows}
+    assert labels["00-scaffold"] == "scaffold batch_size=4"
+    assert labels["01-fedavg"] == "fedavg batch_size=4"
+    assert labels["02-fedavg"] == "fedavg case=averaged batch_size=4"
+    assert len(set(labels.values())) == 6
+
+
+def test_a_title_says_a_swept_method_once() -> None:
+    space = {"method": {"grid": ["fedavg", {"name": "kteps", "lambda1": 0.5}]}}
+    made = _made(experiment(tune={"metric": "Ag"}, space=space))
+    assert [title(case) for case in made] == ["00-fedavg", "01-kteps method=kteps(lambda1=0.5)"]
