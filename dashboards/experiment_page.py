@@ -66,7 +66,8 @@ class Page:
     def note(self) -> str:
         """Return the description, as Markdown: what was run, by which command, and what to look at."""
         one, tune = self.experiment, self.experiment.tune
-        method = "several methods" if self.sweep and _sweeps_method(one) else one.method.name
+        methods = _methods(one) if self.sweep else {one.method.name}
+        method = "several methods" if len(methods) > 1 else min(methods)
         what = f"{method} on {one.corpus.name}, {one.training.rounds} rounds"
         lines = [f"{'Sweep' if self.sweep else 'Run'} **{self.name}** of {one.name}: {what}", ""]
         if self.sweep:
@@ -150,7 +151,17 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _sweeps_method(experiment: Experiment) -> bool:
-    """Return whether the space chooses the method, as a key or among settings that have names."""
-    named = [names for spec in experiment.space.values() for names in spec.values() if isinstance(names, Mapping)]
-    return "method" in experiment.space or any("method" in keys for names in named for keys in names.values())
+def _methods(experiment: Experiment) -> set[str]:
+    """Return the names of the methods that the space chooses from; the experiment's own if it chooses none."""
+    found = set[str]()
+    for key, spec in experiment.space.items():
+        for values in spec.values():
+            settings = values.values() if isinstance(values, Mapping) else [{key: value} for value in values]
+            chosen = [setting.get("method", setting.get("method.name")) for setting in settings]
+            found |= {_name(one or experiment.method.name) for one in chosen} if any(chosen) else set()
+    return found or {experiment.method.name}
+
+
+def _name(method: str | Mapping[str, object]) -> str:
+    """Return the name of a method as it is written: ``kteps``, ``{name: kteps}`` or ``{kteps: {}}``."""
+    return method if isinstance(method, str) else str(method.get("name", next(iter(method), "")))

@@ -143,6 +143,11 @@ def test_a_short_name_of_a_key_is_that_of_no_other() -> None:
     [
         ({"method.lambda1": {"grid": [0, 1]}}, "kteps"),
         ({"method": {"grid": ["kteps", "fedavg"]}}, "several methods"),
+        ({"method": {"grid": ["fedavg"]}}, "fedavg"),
+        ({"method": {"grid": ["kteps", {"name": "kteps", "lambda1": 0.5}]}}, "kteps"),
+        ({"method.name": {"grid": ["fedavg"]}}, "fedavg"),
+        ({"case": {"grid": {"a": {"method": "fedavg"}, "b": {"method": {"fedavg": {}}}}}}, "fedavg"),
+        ({"case": {"grid": {"a": {"method": "kteps"}, "b": {"training.rounds": 2}}}}, "kteps"),
         ({"case": {"grid": {"a": {"method": "fedavg"}, "b": {"training.rounds": 2}}}}, "several methods"),
         ({"case": {"grid": {"a": {"training.rounds": 3}, "b": {"training.rounds": 2}}}}, "kteps"),
     ],
