@@ -84,6 +84,7 @@ class TrialCallback(Callback):
         self._losses = losses or Losses()
         self._short: dict[str, str] = {}  # what was said last of actors of a case that have no place
         self._stuck = False  # whether no trial runs, and the next one does not fit on the nodes that are left
+        self._changed = set[str]()  # what has been said of machines
         self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
 
     def __getstate__(self) -> dict[str, Any]:
@@ -208,7 +209,7 @@ class TrialCallback(Callback):
         if machines := result.get("machines"):
             self.tags.setdefault(case_id, {})["machines"] = machines
         if changed := result.get("changed"):
-            self._warn(case_id, changed)
+            self._warn_of_machines(case_id, changed)
         if (short := result.get("short", "")) != self._short.get(case_id, ""):
             self._short[case_id] = short
             self._warn(case_id, short or WHOLE)
@@ -277,6 +278,13 @@ class TrialCallback(Callback):
         if case_id not in self._unused_gpus:
             self._unused_gpus[case_id] = unused
             self._warn(case_id, unused)
+
+    def _warn_of_machines(self, case_id: str, changed: str) -> None:
+        """Print, once for all trials, that results depend on machines."""
+        if changed not in self._changed:
+            self._changed.add(changed)
+            once = "; said once for all trials: the tag machines of each names its own" if len(self.cases) > 1 else ""
+            self._warn(case_id, f"{changed}{once}")
 
     def _warn(self, case_id: str, sentence: str) -> None:
         say(f"warning: {title(self.cases[case_id])}: {sentence}")

@@ -21,6 +21,7 @@ from sweeps.folder import RunFolder
 from sweeps.job import Job
 from sweeps.trials import recorder as recorder_of
 from tests import ROOT, tiny
+from tests.loops import nonempty
 from tune_spaces.cases import Case
 
 
@@ -102,6 +103,22 @@ def test_a_trial_is_recorded_whether_or_not_it_is_displayed(
     assert kept == ["case"]
     changes = "it goes on with lr=0.1; and with lr=0.2"
     assert callback.tags == {"case": {"machines": "A; B", "changes": changes}}
+
+
+def test_what_holds_of_the_machines_of_all_trials_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [Case(name, name, "", False, {}, tiny.experiment()) for name in ("00-kteps", "01-kteps")]
+
+    def warnings(*of: Case) -> list[str]:
+        with Recorder(lambda: cast(Any, Told()), hold=0) as recorder:
+            callback = TrialCallback(of, recorder, PlainProgress(of, io.StringIO()), lambda case_id: [])
+            for case, sentence in nonempty([(case, f"machines {n}") for n in (1, 2) for case in of]):
+                trial: Any = SimpleNamespace(config={"case": case.id}, run_metadata=SimpleNamespace(num_failures=0))
+                callback.on_trial_result(0, [], trial, {"record": RoundRecord(1, 0.0, {}), "changed": sentence})
+        return [line.partition("warning: ")[2] for line in capsys.readouterr().err.splitlines()]
+
+    once = "; said once for all trials: the tag machines of each names its own"
+    assert warnings(*cases) == [f"00-kteps: machines 1{once}", f"00-kteps: machines 2{once}"]
+    assert warnings(cases[0]) == ["00-kteps: machines 1", "00-kteps: machines 2"]
 
 
 def test_a_second_ctrl_c_waits_for_nothing_and_tells_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
