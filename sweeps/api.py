@@ -12,6 +12,7 @@ from dashboards.store import Store, cause, resolve
 from dashboards.table import best
 from dashboards.trial import Outcome
 from fedtext.api.model import Model
+from fedtext.api.named import NamedDict
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
@@ -55,8 +56,8 @@ class Trial:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The value of every metric after the last round, as in tables."""
-        return last_values(self.history)
+        """The value of every metric after the last round, as in tables. A KeyError names the nearest metrics."""
+        return NamedDict(last_values(self.history))
 
     @property
     def model(self) -> Model:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedtext.accounting.entry import Entry
 from fedtext.api.model import Model
+from fedtext.api.named import NamedDict
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError, writing
 from fedtext.ledger import FILE, text
@@ -49,11 +50,11 @@ class Result:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last value of each metric, by name."""
+        """The last value of each metric, by name. A KeyError names the nearest metrics."""
         found: dict[str, float] = {}
         for record in self.history:
             found |= record.metrics
-        return found
+        return NamedDict(found)
 
     @property
     def clients(self) -> dict[str, dict[str, float]]:
@@ -62,7 +63,10 @@ class Result:
         for record in self.history:
             for client, metrics in record.clients.items():
                 found.setdefault(client, {}).update(metrics)
-        return found
+        each = {
+            client: NamedDict(metrics, where=f"of client {client} in this run") for client, metrics in found.items()
+        }
+        return NamedDict(each, "client")
 
     @property
     def state(self) -> Mapping[str, NDArray[np.float32]]:

@@ -13,6 +13,7 @@ import fedtext
 import sweeps
 from fedtext.config.experiment import use
 from fedtext.errors import UserError
+from fedtext.records import RoundRecord
 from sweeps import load_model, sweep
 from tests import tiny
 from tests.commands import EXPERIMENT, ROOT, runs
@@ -108,6 +109,14 @@ def test_a_trial_with_plug_ins_is_opened_where_they_are_trusted(tmp_path: Path) 
         assert (found,) == tuple(trial.model.predict(["a superb kettle"])), "its plug-ins are loaded now"
     finally:
         use(())
+
+
+def test_a_wrong_name_of_a_metric_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    history = (RoundRecord(1, 0.0, {"Ag": 0.5, "loss": 2.0}),)
+    trial = sweeps.Trial("0", "", False, tiny.experiment(), {}, "finished", "", history, tmp_path)
+    assert trial.metrics == {"Ag": 0.5, "loss": 2.0}
+    with pytest.raises(KeyError, match=r"no metric Agg in this run; did you mean Ag\?"):
+        _ = trial.metrics["Agg"]
 
 
 def test_what_there_is_to_import() -> None:
