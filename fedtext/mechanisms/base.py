@@ -102,7 +102,8 @@ class Mechanism(Strict, ABC):
     def metrics(self, delta: Tensors, received: Mapping[str, NDArray[np.float32]], sent: Tensors) -> dict[str, float]:
         """Compute metrics of a call of ``apply``. A round's record has their means over clients, weighted like losses.
 
-        If a mechanism stands in the uplink a second time, the names of its metrics end in ``_2`` there.
+        If a mechanism stands in the uplink a second time, or one that inherits its metrics stands beside it, the names
+        of the later one's metrics end in ``_2``.
 
         Args:
             delta, received: The arguments of ``apply``.

@@ -49,8 +49,8 @@ class Uplink:
         self.extras = layouts.extras(experiment.method, layout, experiment.model.fixes)
         self.steps = steps(experiment.uplink)
         self.metrics = {f"{place}/{made.name}": made.metrics for place, made in enumerate(experiment.uplink)}
-        names = [made.name for made in experiment.uplink]
-        self.times = {f"{place}/{name}": names[:place].count(name) + 1 for place, name in enumerate(names)}
+        report = [type(made).metrics for made in experiment.uplink]  # that of its base class, if it has none of its own
+        self.times = {name: report[:place].count(report[place]) + 1 for place, name in enumerate(self.metrics)}
 
     def update(
         self,
@@ -145,8 +145,8 @@ class Uplink:
         """Add the metrics of a mechanism. Raises ValueError if they are none, or replace others.
 
         Args:
-            step: Its place in the uplink, and its name. If it stands there a second time, the names of its metrics end
-                in ``_2``: both report the same ones.
+            step: Its place in the uplink, and its name. If it stands there a second time, or inherits the metrics of
+                one that stands there, the names of its metrics end in ``_2``: both report the same ones.
             found: The metrics.
             said: Those of the mechanisms before it.
         """

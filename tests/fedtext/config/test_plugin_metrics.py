@@ -132,3 +132,11 @@ def test_a_mechanism_that_stands_twice_in_an_uplink_has_its_metrics_twice(tmp_pa
     for times, names in nonempty(((1, {"half"}), (3, {"half", "half_2", "half_3"}))):
         result = fedtext.run(write(tmp_path, source, method="fedavg", uplink=["halved"] * times))
         assert {name for name in result.metrics if name.startswith("half")} == names
+
+
+def test_a_mechanism_beside_one_that_inherits_its_metrics_has_them_twice(tmp_path: Path) -> None:
+    source = HALVED + "\n    def metrics(self, delta, received, sent):\n        return {'half': 0.5}\n"
+    source += "\nclass Again(Halved):\n    name: Literal['again'] = 'again'\n"
+    for uplink in nonempty((["halved", "again"], ["again", "halved"])):
+        result = fedtext.run(write(tmp_path, source, method="fedavg", uplink=uplink))
+        assert {name for name in result.metrics if name.startswith("half")} == {"half", "half_2"}
