@@ -29,6 +29,8 @@ PAGES = {
         [
             "fedtext.mechanisms.base.Mechanism",
             "fedtext.mechanisms.base.Follower",
+            "fedtext.mechanisms.places.encode_places",
+            "fedtext.mechanisms.places.decode_places",
             "fedtext.accounting.entry.Entry",
             "fedtext.accounting.entry.Bound",
             "fedtext.accounting.entry.Sent",

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -14,6 +15,8 @@ from fedtext import testing
 from fedtext.__main__ import main
 from fedtext.config import loading
 from fedtext.config.experiment import use
+from fedtext.messages import Update
+from fedtext.wire import encoding
 from tests.commands import ROOT
 from tests.loops import nonempty
 
@@ -62,6 +65,22 @@ def test_the_method_with_error_feedback_passes_its_check(tmp_path: Path) -> None
     ((kind, cls),) = loading.load_plugin(loading.find_plugin(tmp_path / "feedback.py")).parts
     assert kind.word == "method"
     testing.check_method(cls())
+
+
+def test_the_mechanism_that_sends_fewer_numbers_passes_its_check_and_restores_large_tensors(tmp_path: Path) -> None:
+    """Places above 2^24 are no float32 numbers."""
+    _, second = re.findall(r"```python\n(.*?)```", PAGES["write-a-mechanism"], re.S)
+    (tmp_path / "top_k.py").write_text(second)
+    ((_, cls),) = loading.load_plugin(loading.find_plugin(tmp_path / "top_k.py")).parts
+    testing.check_mechanism(cls(k=20), wire={"rows": "all"})
+    top, shape = cls(k=5), (400_001, 50)
+    large = np.zeros(shape, np.float32)
+    large.flat[[0, 2**24 + 1, 20_000_001, 20_000_002, 20_000_049]] = [3, -1, 4, 2, -5]
+    received = {"table": np.broadcast_to(np.float32(0), shape)}
+    payload = encoding.encode(Update(0, 7, top.apply({"table": large}, received, None)))
+    sent = encoding.decode(payload, 0, top.leaves({"table": shape})).tensors
+    assert sum(tensor.nbytes for tensor in sent.values()) == 2 * 5 * 4
+    assert np.array_equal(top.restore(dict(sent), received)["table"], large)
 
 
 def test_the_method_of_the_readme_passes_its_check() -> None:
