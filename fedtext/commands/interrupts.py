@@ -48,12 +48,14 @@ def end_quietly(status: int) -> None:
         status: The exit status after another Ctrl-C.
     """
 
-    def begin() -> None:  # registered last, it runs first: before Ray's shutdown, for example
+    def begin() -> None:  # registered last, it runs first: before Ray's shutdown, or MLflow's threads, for example
         sys.unraisablehook, threading.excepthook = _drop, _drop
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, lambda *_: os._exit(status))
 
-    atexit.register(begin)
+    # Functions of atexit run only after threads have been joined, which may wait for a server for minutes. Those of
+    # threading run before; concurrent.futures joins its own so.
+    getattr(threading, "_register_atexit", atexit.register)(begin)
 
 
 def _drop(raised: object) -> None:

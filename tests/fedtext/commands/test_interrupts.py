@@ -38,6 +38,17 @@ def with_what_fails_then():
     atexit.register(Failing)
     interrupt()
 
+def while_threads_are_joined():
+    def wait():
+        while threading.main_thread().is_alive():
+            time.sleep(0.01)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(40)  # as MLflow's threads, for a server that does not answer
+
+    threading.Thread(target=wait).start()
+    interrupt()
+
 def main(words):
     globals()[sys.argv[1]]()
     return 0
@@ -46,7 +57,10 @@ sys.exit(guarded(main, "--resume RUN continues it")())
 """
 
 
-@pytest.mark.parametrize("where", ["in_a_finalizer", "just_before_the_end", "at_the_end", "with_what_fails_then"])
+PLACES = ["in_a_finalizer", "just_before_the_end", "at_the_end", "with_what_fails_then", "while_threads_are_joined"]
+
+
+@pytest.mark.parametrize("where", PLACES)
 def test_an_interrupt_prints_one_sentence_wherever_it_arrives(where: str) -> None:
     argv = [sys.executable, "-c", INTERRUPTED, where]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
