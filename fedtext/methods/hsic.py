@@ -108,6 +108,7 @@ class HSIC(MappedFunction):
             slopes.append(_slope(features_BF, distances_BB, bandwidth))
             kernels.append(torch.exp(distances_BB * slopes[-1]))
         value = (_centre(kernels[0]) * kernels[1]).sum() / (len(o_s_BF) - 1) ** 2
+        value = value.clamp(min=0)  # it is never negative, but by rounding where all distances are far below b
         return value.to(o_s_BF.dtype), *kernels, *slopes
 
     @staticmethod

@@ -96,7 +96,7 @@ void hsic(place texts, place shared_width, place private_width, const real *shar
     }
     const double pairs = (double)((texts - 1) * (texts - 1));
     for (place i = 0; i < size; i++) sum += centred[0][i] * kernels[1][i];
-    *value = (real)(sum / pairs);
+    *value = sum < 0 ? 0 : (real)(sum / pairs); /* it is never negative, but by rounding */
     for (int branch = 0; branch < 2; branch++) {
         const place width = widths[branch];
         memset(grads[branch], 0, texts * width * sizeof(real));

@@ -53,6 +53,16 @@ def test_distances_far_below_the_bandwidth_are_not_lost_in_float32(scale: float,
         assert (one - other).norm() < 3e-6 * other.norm()
 
 
+@NATIVE
+def test_rounding_does_not_make_it_negative(native: bool) -> None:
+    """Equation 7 is a squared norm. With a bandwidth far above all squared distances it is about 1e-20."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = [[torch.randn(16, 6, generator=generator) for _ in range(2)] for _ in range(40)]
+    values = [hsic(*pair, 1e10, native).item() for pair in drawn]
+    assert all(0 <= value < 1e-15 for value in nonempty(values))
+    assert len(set(values)) > 10, "those that are positive stay as they are"
+
+
 @C
 def test_not_a_number_is_the_result_of_one_in_native_too() -> None:
     """As of a client that diverges in a stack, beside one that does not."""
