@@ -20,6 +20,9 @@ from fedtext.errors import UserError
 HOST, FIRST_PORT, PORTS = "127.0.0.1", 5000, 100
 
 LEAN = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # nothing here runs jobs on the server
+# Of the server errors are shown, and neither how it starts and ends nor warnings for its developers.
+QUIET = ["--uvicorn-opts", "--log-level=warning"]
+WARNINGS = "PYTHONWARNINGS"
 
 
 def free_port(first: int = FIRST_PORT) -> int:
@@ -78,11 +81,12 @@ def _serve(uri: str | None, port: int) -> int:
         raise UserError(f"there are no runs yet: {file} is made by the first one, for example by make sweep")
     path, port = page(store), free_port(port)
     argv = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store.uri]
-    argv += ["--host", HOST, "--port", str(port), "--workers", "1"]
+    argv += ["--host", HOST, "--port", str(port), "--workers", "1", *QUIET]
+    variables = {WARNINGS: "ignore"} | os.environ | LEAN
     # A session of its own, so that all of MLflow's processes can be ended together.
     # Such a session does not hear of a terminal that is closed: this process has to end it, whatever it ends of.
     with _signals_end_it():
-        server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=os.environ | LEAN, start_new_session=True)
+        server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env=variables, start_new_session=True)
         try:
             _await(server, port)
             print(f"http://{HOST}:{port}{path}    (Ctrl-C ends it)", flush=True)

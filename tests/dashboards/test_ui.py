@@ -26,7 +26,8 @@ def taken() -> socket.socket:
 
 def pages_of(store: Store, home: Path, port: int) -> "subprocess.Popen[str]":
     argv = [sys.executable, "-m", "dashboards.ui", "--store", store.uri, "--port", str(port)]
-    return subprocess.Popen(argv, cwd=ROOT, env=environment(home), stdout=subprocess.PIPE, text=True)
+    with (home / "errors").open("w") as errors:
+        return subprocess.Popen(argv, cwd=ROOT, env=environment(home), stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
 def link_of(pages: "subprocess.Popen[str]") -> str:
@@ -94,6 +95,9 @@ def test_the_pages_open_on_the_runs_recorded_last(tmp_path: Path, store: Store) 
             finally:
                 pages.send_signal(signal.SIGINT)
                 assert pages.wait(120) == 130
+    said = (tmp_path / "errors").read_text()
+    assert "INFO" not in said, "how the server starts and ends is of no use"
+    assert "Warning" not in said
     with pytest.raises(requests.ConnectionError):
         requests.get(link, timeout=10)
 
