@@ -46,7 +46,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "mechanisms/clip": ("adaptive_clip", "ledger_entries", "mechanisms", "ledger", "unknown_mechanisms"),
     "mechanisms/draws": ("draws", "mechanisms", "uplink"),
     "mechanisms/gaussian": ("ledger_entries", "mechanisms", "uplink", "ledger", "unknown_mechanisms"),
-    "mechanisms/places": ("places",),
+    "mechanisms/places": ("sent_places",),
     "mechanisms/project": ("project", "mechanisms"),
     "mechanisms/quantize": ("ledger_entries", "mechanisms", "uplink", "ledger", "unknown_mechanisms"),
     "mechanisms/randomized_response": (
