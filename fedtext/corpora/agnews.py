@@ -3,6 +3,7 @@ Table 1)."""
 
 import html
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,6 +115,9 @@ class AGNewsCorpus(LabelledCorpus):
         if self.auxiliary is not None:
             train, test = self.auxiliary.of(train), test.take(np.arange(len(test))[: self.auxiliary.test])
         return self.dealt(train, test, seed)
+
+    def tokens_of(self, text: str, known: Container[str]) -> str:
+        return repaired(text)
 
     def _chosen(self, path: Path) -> Sides:
         """Read the texts that have a title, or the descriptions without titles."""

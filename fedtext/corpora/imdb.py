@@ -1,6 +1,7 @@
 """IMDB: 50,000 film reviews, positive or negative (Maas et al., ACL 2011), split over clients in equal shares (RR-LDP
 paper, section 4) or by classes."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Literal
 
@@ -49,6 +50,11 @@ class IMDBCorpus(LabelledCorpus):
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         path = find("imdb", "imdb", "imdb.parquet", data, "")
-        clean = str if self.markup == "keep" else lambda text: text.replace("<br />", " ")
-        sides = file_sides(path, self.labels, clean)
+        sides = file_sides(path, self.labels, self._unmarked)
         return self.dealt(sides["train"], sides["test"], seed)
+
+    def tokens_of(self, text: str, known: Container[str]) -> str:
+        return self._unmarked(text)
+
+    def _unmarked(self, text: str) -> str:
+        return text if self.markup == "keep" else text.replace("<br />", " ")

@@ -5,7 +5,7 @@ classification, EMNLP 2015. Their archive (emnlp-2015-data) has three files of e
 and -test.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -68,8 +68,13 @@ class IYYCorpus(CorpusConfig):
         pairs = list(_lines(file, source))
         if not pairs:
             raise UserError(f"corpus iyy: {file} holds no texts: fetch it again")
-        texts = [text if self.marks else text.replace(MARK, " ") for _, text in pairs]
-        return Split(texts, np.array([label for label, _ in pairs], np.int64))
+        return Split([self._marked(text) for _, text in pairs], np.array([label for label, _ in pairs], np.int64))
+
+    def tokens_of(self, text: str, known: Container[str]) -> str:
+        return super().tokens_of(self._marked(text), known)
+
+    def _marked(self, text: str) -> str:
+        return text if self.marks else text.replace(MARK, " ")
 
 
 def _find(name: str, data: Path | None) -> Path:

@@ -1,5 +1,6 @@
 """Comments of reddit, or texts of any other source with authors: a client for each author, or equal shares."""
 
+import html
 import math
 from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -101,7 +102,7 @@ class RedditCorpus(LanguageCorpus):
         return self._by_user(comments, seed) if self.partition == "users" else self._iid(comments, seed)
 
     def tokens_of(self, text: str, known: Container[str]) -> str:
-        return penn_tokens(text)
+        return penn_tokens(html.unescape(text))
 
     def _selected(self, comments: Iterable[Comment]) -> Iterator[Comment]:
         """Yield the comments from ``since`` on and before ``until``."""

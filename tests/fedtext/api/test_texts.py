@@ -11,9 +11,12 @@ import pytest
 import fedtext
 from fedtext.api.predictions import NextWords
 from fedtext.commands import main
+from fedtext.corpora.agnews import AGNewsCorpus
 from fedtext.corpora.demo import DemoCorpus
 from fedtext.corpora.encoding import cleaned
 from fedtext.corpora.fdu import FDUCorpus
+from fedtext.corpora.imdb import IMDBCorpus
+from fedtext.corpora.iyy import IYYCorpus
 from fedtext.corpora.ptb import PTBCorpus
 from fedtext.corpora.reddit import RedditCorpus
 from fedtext.text.vocabulary import WordIndex
@@ -100,6 +103,21 @@ def test_texts_are_read_by_the_rules_of_the_corpus() -> None:
         assert cleaned(corpus, raw, index) == words
     assert cleaned(DemoCorpus(), raw, index, tokenized=True) == raw
     assert cleaned(DemoCorpus(text={"bpe": {"size": 300}}), "6-yr. <unk> it's", index) == "6-yr . <unk> it 's"
+
+
+@pytest.mark.parametrize(
+    ("corpus", "text", "read"),
+    [
+        (IMDBCorpus(), "The end.<br /><br />This", "the end this"),
+        (IMDBCorpus(markup="keep"), "The end.<br /><br />This", "the endbr br this"),
+        (AGNewsCorpus(), r"Haiti #39;s isle\of  #36;10", "haiti 's isle of $ 10"),
+        (RedditCorpus(), "1 &gt; 0 &amp; so on", "1 > 0 & so on"),
+        (IYYCorpus(marks=False), "good . <sssss> cheap .", "good . cheap ."),
+        (IYYCorpus(), "good . <sssss> cheap .", "good . <sssss> cheap ."),
+    ],
+)
+def test_marks_and_escapes_of_a_corpus_are_replaced_as_where_it_is_read(corpus: Any, text: str, read: str) -> None:
+    assert cleaned(corpus, text, WordIndex(["<pad>", "<unk>", "<sssss>"])) == read
 
 
 def test_test_texts_of_fdu_are_read_as_they_are() -> None:
