@@ -5,6 +5,7 @@ Legend: W words with a vector, V vocabulary, D embedding.
 
 import gzip
 import zipfile
+import zlib
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,7 +108,7 @@ def read_vectors(path: Path, dim: int, wanted: Container[str]) -> WordVectors:
     readers = {".npz": _read_npz, ".parquet": _read_parquet}
     try:
         return readers.get(path.suffix, _read_text)(path, dim, wanted)
-    except (OSError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"word vectors in {path} cannot be read ({error}): correct {_KEY}") from error
 
 
@@ -215,6 +216,8 @@ def _numbers(parts: list[str], path: Path, number: int) -> NDArray[np.float32]:
 
 
 def _wrong_width(where: str, width: int, dim: int) -> UserError:
+    if width == dim:
+        return UserError(f"{where} is not a word and {dim} numbers with single blanks between them: repair it")
     return UserError(
         f"{where} has {width} numbers after the word but model.embedding.dim is {dim}: set it to {width} if that is "
         "the width of the whole file, else repair or drop the line"

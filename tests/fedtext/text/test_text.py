@@ -161,6 +161,7 @@ def test_parquet_files(tmp_path: Path) -> None:
         ("a 1 2\nb 1 2 3\n", r"v\.txt, line 2, has 3 numbers"),
         ("a 1 2\nb 1 x\n", r"v\.txt, line 2: not 2 finite numbers"),
         ("a 1 2\nb 1 nan\n", r"v\.txt, line 2: not 2 finite numbers"),
+        ("a\t1\t2\n", r"v\.txt, line 1, is not a word and 2 numbers with single blanks between them"),
     ],
 )
 def test_malformed_text_files_name_the_line(tmp_path: Path, content: str, complaint: str) -> None:
@@ -191,6 +192,21 @@ def test_files_that_are_not_what_their_name_says_are_refused(tmp_path: Path, nam
     (tmp_path / name).write_text("neither")
     with pytest.raises(UserError, match=name):
         read_vectors(tmp_path / name, 2, {"a"})
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".txt.gz"])
+def test_files_whose_compression_is_damaged_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"v{suffix}"
+    with gzip.open(path, "wt") if suffix != ".npz" else path.open("wb") as file:
+        if suffix == ".npz":
+            np.savez_compressed(file, words=np.array(["a", "b"] * 200), vectors=np.arange(800.0).reshape(400, 2))
+        else:
+            file.write("a 1 2\nb 3 4\n" * 200)
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2 :: 3] = bytes(0xFF ^ byte for byte in raw[len(raw) // 2 :: 3])
+    path.write_bytes(raw)
+    with pytest.raises(UserError, match="word vectors in .* cannot be read"):
+        read_vectors(path, 2, {"a"})
 
 
 # The embedding table
