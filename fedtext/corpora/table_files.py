@@ -3,7 +3,9 @@
 import codecs
 import csv
 import json
-from collections.abc import Callable, Iterator
+import re
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -21,6 +23,8 @@ Reader = tuple[tuple[str, ...], Callable[[list[str]], "pyarrow.Table"]]  # colum
 
 _BLOCK = 1 << 24  # bytes that are parsed at a time: no row may be longer
 _HEAD = 1000  # rows of JSON from which columns and their types are inferred
+_RETURN = re.compile(r"(?<=\r)(?!\n)")  # behind a line end of old files
+_ROW = re.compile(r" in row \d+$")  # of JSON, from 0 in each block: not those that a user counts
 
 
 def open_table(path: Path) -> Reader:
@@ -41,7 +45,7 @@ def _reading(path: Path, read: Callable[[], T]) -> T:
     try:
         return read()
     except (OSError, pyarrow.ArrowException, csv.Error) as error:
-        reason = str(error).partition("\n")[0]
+        reason = _ROW.sub("", str(error).partition("\n")[0])
     if path.suffix.lower() not in (".parquet", ".arrow"):
         check_utf8(path)
     raise UserError(f"{path} cannot be read as {path.suffix[1:].lower()} ({reason}): repair it")
@@ -76,7 +80,9 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
         )
 
     try:
-        return read(None)
+        table = read(None)
+        _check_quotes(path, delimiter)
+        return table
     except pyarrow.ArrowInvalid:
         check_utf8(path)  # first: the handler gets rows as strings
         with suppress(pyarrow.ArrowInvalid):
@@ -85,6 +91,30 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
             raise
     row = refused[0]
     raise UserError(fields_differ(path, row.number - 1, row.actual_columns, row.expected_columns, delimiter))
+
+
+def _check_quotes(path: Path, delimiter: str) -> None:
+    """Check that each quotation mark that begins a field is closed at the end of that field.
+
+    ``read_csv`` goes on behind such a field, so that rows up to another quotation mark become one, and marks are lost.
+
+    Raises:
+        UserError: One is not. The message names the row.
+    """
+    if not any('"' in line for line in text_lines(path)):
+        return
+    lines = (part for line in text_lines(path) for part in _RETURN.split(line) if part)
+    before, row = csv.field_size_limit(_BLOCK), 0  # the header is row 0
+    try:
+        for fields in csv.reader(lines, delimiter=delimiter, strict=True):
+            row += bool(fields)
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, {f'row {row}' if row else 'header'}: a quotation mark begins a field and none ends it, or it "
+            f"goes on behind the mark that does: {_quoting(delimiter)}"
+        ) from error
+    finally:
+        csv.field_size_limit(before)
 
 
 def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: str = ",") -> str:
@@ -97,22 +127,30 @@ def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: s
         expected: Number of fields of the header.
         delimiter: What separates fields.
     """
+    return f"{path}, row {row}: {fields} fields, but the header has {expected}: {_quoting(delimiter)}"
+
+
+def _quoting(delimiter: str) -> str:
+    """Return the end of a message on a field that is not written as it should be."""
     return (
-        f"{path}, row {row}: {fields} fields, but the header has {expected}: put a text that contains a "
-        f"{'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark between quotation marks, and "
-        'double those within it ("")'
+        f"put a text that contains a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark "
+        'between quotation marks, and double those within it ("")'
     )
 
 
 def _json(path: Path) -> Reader:
-    head = list(islice(_objects(path), _HEAD))
+    head = [value for _, value in islice(_objects(path), _HEAD)]
     names = dict.fromkeys(name for value in head for name in value)
     kinds = {name: {type(value[name]) for value in head if value.get(name) is not None} for name in names}
     return tuple(names), partial(_read_json, path, kinds)
 
 
-def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Return the objects of a file of JSON lines, without blank lines. Raises UserError, naming the line."""
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Return the numbers and objects of the lines of a file of JSON, without blank lines.
+
+    Raises:
+        UserError: A line is no object. The message names it.
+    """
     for number, line in enumerate(text_lines(path), start=1):
         if not line.strip():
             continue
@@ -127,7 +165,7 @@ def _objects(path: Path) -> Iterator[dict[str, Any]]:
                 f"{path}, line {number}: {reason}; each line must be an object of names and values: repair it"
                 + (f", or split a whole array into lines (jq -c '.[]' {path.name})" if line.startswith("[") else "")
             )
-        yield value
+        yield number, value
 
 
 def _read_json(path: Path, kinds: dict[str, set[type]], columns: list[str]) -> "pyarrow.Table":
@@ -151,10 +189,38 @@ def _read_json(path: Path, kinds: dict[str, set[type]], columns: list[str]) -> "
                 ),
             )
     except pyarrow.ArrowInvalid:
-        for _ in _objects(path):  # names the line
-            pass
+        _check_kinds(path, columns)  # names the line
         raise
     return table.select(columns)
+
+
+def _check_kinds(path: Path, columns: Sequence[str]) -> None:
+    """Check that each of these columns has values of one kind.
+
+    Raises:
+        UserError: One has not, or a text has half of a character, or a line is no object. The message names the line.
+    """
+    found: dict[str, str] = {}
+    for number, value in _objects(path):
+        for name in columns:
+            given = value.get(name)
+            if given is None:
+                continue
+            where = f"{path}, line {number}: column {name!r} has {reprlib.repr(given)}"
+            if isinstance(given, str) and any("\ud800" <= letter <= "\udfff" for letter in given):
+                raise UserError(f"{where}, with half of a character (a surrogate): repair it")
+            kind = _kind(given)
+            if found.setdefault(name, kind) != kind:
+                raise UserError(f"{where}, which is {kind}, and {found[name]} before: write values of one kind")
+
+
+def _kind(value: object) -> str:
+    """Return what a value of JSON is, for messages."""
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    return "a text" if isinstance(value, str) else "a list or an object"
 
 
 def _parquet(path: Path) -> Reader:

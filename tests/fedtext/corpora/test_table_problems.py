@@ -105,9 +105,13 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
         ("r.jsonl", b'{"text": "a", "label": 1}\n\n{"text": "b" "label": 0}\n', "{path}, line 3: not JSON (Expecting"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n7\n', "{path}, line 2: not a JSON object; each line must be"),
         ("r.json", b'[{"text": "a", "label": 1}]\n', "or split a whole array into lines (jq -c '.[]' r.json)"),
-        ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}\n', "{path} cannot be read as jsonl ("),
+        ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}\n', "{path}, line 2: column 'label' has"),
         ("r.jsonl", b'{"text": ["a"], "label": 1}\n', "column 'text' must contain texts, and its type is list<"),
-        ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": ["a"], "label": 1}\n', "{path} cannot be read as jsonl ("),
+        ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": ["a"], "label": 1}\n', "{path}, line 2: column 'text' has"),
+        ("r.jsonl", b'{"text": "\\ud83d", "label": 1}\n', "{path}, line 1: column 'text' has '\\ud83d', with"),
+        ("r.csv", b'text,label\na,0\n"b,1\nc,0\n"d",1\n', "{path}, row 2: a quotation mark begins a field and none"),
+        ("r.tsv", b'text\tlabel\n"a" b\t0\nc\t1\n', "{path}, row 1: a quotation mark begins a field"),
+        ("r.csv", b'text,label,"a" b\na,0,c\nb,1,d\n', "{path}, header: a quotation mark begins a field and none ends it"),
         ("r.parquet", b"PAR1", "{path} cannot be read as parquet ("),
         ("r.xlsx", b"PK", "corpus.path: {path} is none of .csv, .tsv, .jsonl, .ndjson, .json, .parquet, .arrow"),
     ],
@@ -115,6 +119,15 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
 def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, file: str, written: bytes, said: str) -> None:
     (tmp_path / file).write_bytes(written)
     assert said.format(path=tmp_path / file) in complaint(tmp_path / file)
+
+
+def test_a_quotation_mark_within_a_field_is_a_character(tmp_path: Path) -> None:
+    said = ['5" of "it"', 'a "b"', "c,\r\nd", "e" * 200_000]
+    written = f'text,label\n{said[0]},1\n"a ""b""",0\n"{said[2]}",1\n"{said[3]}",0\n'
+    (tmp_path / "r.csv").write_bytes(written.encode())
+    raw = read(tmp_path / "r.csv", clients=1, split=0.5)
+    texts = [text for side in (raw.clients[0].train, raw.clients[0].test) for text in side.texts]
+    assert sorted(texts) == sorted(said)
 
 
 def test_a_line_that_is_no_json_is_named_far_into_a_file(tmp_path: Path) -> None:

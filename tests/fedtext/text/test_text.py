@@ -205,7 +205,7 @@ def test_files_whose_compression_is_damaged_are_refused(tmp_path: Path, suffix: 
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2 :: 3] = bytes(0xFF ^ byte for byte in raw[len(raw) // 2 :: 3])
     path.write_bytes(raw)
-    with pytest.raises(UserError, match="word vectors in .* cannot be read"):
+    with pytest.raises(UserError, match=r"word vectors in .* cannot be read"):
         read_vectors(path, 2, {"a"})
 
 
