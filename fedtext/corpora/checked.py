@@ -8,6 +8,7 @@ import numpy as np
 from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError
+from fedtext.text.representation import Hash
 
 
 def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
@@ -48,6 +49,33 @@ def check_read(corpus: RawCorpus, config: CorpusConfig) -> None:
                 )
         if not config.language:
             _check_labels(client, corpus.classes, config.name)
+
+
+def check_cleaned(read: RawCorpus, cleaned: RawCorpus, config: CorpusConfig) -> None:
+    """Check that ``corpus.text`` leaves words of train texts.
+
+    Args:
+        read: The corpus as ``config.read`` returned it.
+        cleaned: The same with cleaned texts.
+        config: Keys of the corpus.
+
+    Raises:
+        UserError: No train text has a word left, and one had some.
+    """
+    if cleaned.features or _has_words(cleaned) or not _has_words(read):
+        return
+    raise UserError(
+        f"corpus.text: {config.text.name} leaves no word of any train text"
+        + (
+            ", since it keeps the letters a to z alone: use bpe, or words of another script between blanks"
+            if isinstance(config.text, Hash) or getattr(config.text, "letters", False)
+            else ": set stopwords to keep"
+        )
+    )
+
+
+def _has_words(corpus: RawCorpus) -> bool:
+    return any(text and not text.isspace() for client in corpus.clients for text in client.train.texts)
 
 
 def _not_unicode(text: str) -> bool:

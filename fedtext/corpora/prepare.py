@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
-from fedtext.corpora.checked import check_read
+from fedtext.corpora.checked import check_cleaned, check_read
 from fedtext.corpora.encoding import counted, encoded, tokenizer_of
 from fedtext.corpora.leaks import repeated_tests
 from fedtext.corpora.private_vocabulary import draws, without
@@ -135,6 +135,7 @@ def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpu
     check_read(read, config)
     leaking = Leaking.of(read, config, data, seed)
     raw = _cleaned(read, config.text)
+    check_cleaned(read, raw, config)
     return raw, config.with_planted(splits.used(raw, config, seed, leaking), seed), leaking.counts()
 
 

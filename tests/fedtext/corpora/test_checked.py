@@ -10,8 +10,11 @@ from pydantic import Field
 
 from fedtext.corpora.checked import check_read
 from fedtext.corpora.demo import DemoCorpus
+from fedtext.corpora.prepare import prepare
+from fedtext.corpora.table import TableCorpus
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
+from fedtext.models.base import Embedding
 from fedtext.testing import check_corpus
 
 
@@ -82,3 +85,24 @@ def test_a_check_of_it_is_one_sentence_too(kind: str, sentence: str) -> None:
 
 def test_a_corpus_of_clients_with_and_without_test_texts_is_fine() -> None:
     check_read(replace(GOOD, labels=("x", "y")), DemoCorpus())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ({"hash": {"buckets": 9}}, "corpus.text: hash leaves no word of any train text, since it keeps the letters a"),
+        ({"words": {"letters": True}}, "corpus.text: words leaves no word of any train text, since it keeps the"),
+        ({"words": {"treebank": True}}, ""),
+        ({"bpe": {"size": 300}}, ""),
+    ],
+)
+def test_texts_of_another_script_need_words_that_keep_it(tmp_path: Path, text: dict[str, Any], said: str) -> None:
+    rows = "".join(f"رائع {n},{n % 2}\n" for n in range(20))
+    (tmp_path / "r.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    corpus = TableCorpus(path=str(tmp_path / "r.csv"), clients=2, text=text)  # type: ignore[arg-type]
+    if said:
+        with pytest.raises(UserError) as raised:
+            prepare(corpus, Embedding(dim=2), 0, None)
+        assert str(raised.value).startswith(said)
+    else:
+        assert len(prepare(corpus, Embedding(dim=2), 0, None).clients) == 2
