@@ -3,6 +3,7 @@
 import codecs
 import csv
 import json
+import mmap
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,7 @@ def _check_quotes(path: Path, delimiter: str) -> None:
     Raises:
         UserError: One is not. The message names the row.
     """
-    if not any('"' in line for line in text_lines(path)):
+    if not _has_open_quotes(path, delimiter):
         return
     lines = (part for line in text_lines(path) for part in _RETURN.split(line) if part)
     before, row = csv.field_size_limit(_BLOCK), 0  # the header is row 0
@@ -115,6 +116,15 @@ def _check_quotes(path: Path, delimiter: str) -> None:
         ) from error
     finally:
         csv.field_size_limit(before)
+
+
+def _has_open_quotes(path: Path, delimiter: str) -> bool:
+    """Whether a field of a file begins with a quotation mark that is not closed at its end. Rows are not told apart."""
+    ends = rb"[\r\n%s]" % delimiter.encode()
+    begins = rb"(?:\A(?:%s)?|(?<=%s))" % (codecs.BOM_UTF8, ends)
+    quoted = re.compile(rb'%s"[^"]*+(?:""[^"]*+)*+("(?=%s|\Z))?' % (begins, ends))
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return any(found[1] is None for found in quoted.finditer(content))
 
 
 def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: str = ",") -> str:

@@ -111,7 +111,7 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
         ("r.jsonl", b'{"text": "\\ud83d", "label": 1}\n', "{path}, line 1: column 'text' has '\\ud83d', with"),
         ("r.csv", b'text,label\na,0\n"b,1\nc,0\n"d",1\n', "{path}, row 2: a quotation mark begins a field and none"),
         ("r.tsv", b'text\tlabel\n"a" b\t0\nc\t1\n', "{path}, row 1: a quotation mark begins a field"),
-        ("r.csv", b'text,label,"a" b\na,0,c\nb,1,d\n', "{path}, header: a quotation mark begins a field and none ends it"),
+        ("r.csv", b'text,label,"a" b\na,0,c\nb,1,d\n', "{path}, header: a quotation mark begins a field"),
         ("r.parquet", b"PAR1", "{path} cannot be read as parquet ("),
         ("r.xlsx", b"PK", "corpus.path: {path} is none of .csv, .tsv, .jsonl, .ndjson, .json, .parquet, .arrow"),
     ],
