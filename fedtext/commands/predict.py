@@ -1,7 +1,7 @@
 """``fedtext predict MODEL TEXT ...``: classify texts, predict next words, or continue texts with a trained model."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from unicodedata import category
 
@@ -62,7 +62,7 @@ def main(words: Sequence[str] | None) -> int:
     model = Model.load(arguments.model, arguments.trust_plugins)
     if not arguments.texts and sys.stdin.isatty():
         print("a line, a text; Ctrl-D ends the input", file=sys.stderr)
-    texts = arguments.texts or [line.rstrip("\n") for line in sys.stdin]
+    texts = arguments.texts or _lines(sys.stdin)
     causal = model.experiment.model.name == "causal"
     if tokens := arguments.tokens if arguments.tokens is not None else 20 * causal:
         added = model.generate(
@@ -76,6 +76,11 @@ def main(words: Sequence[str] | None) -> int:
     for text, found in zip(texts, model.predict(texts, arguments.client, arguments.tokenized), strict=True):
         print(f"{_told(found)}  {_shown(text)}")
     return 0
+
+
+def _lines(stream: Iterable[str]) -> list[str]:
+    """Return the lines of a stream, without line ends and the byte-order mark that files of Windows begin with."""
+    return [line.rstrip("\n").removeprefix("\ufeff" * (not place)) for place, line in enumerate(stream)]
 
 
 def _shown(text: str) -> str:

@@ -1,7 +1,9 @@
 """Texts that are given to a trained model are read as those of its corpus were."""
 
+import io
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +134,18 @@ def test_test_texts_of_fdu_are_read_as_they_are() -> None:
     assert changed < 0.1 * len(texts), "unknown words with punctuation alone"
 
 
-def test_the_command_takes_texts_that_are_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_texts_that_are_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = fedtext.run({"name": "x", "method": "fedavg", "corpus": {"name": "demo"}, "training": {"rounds": 1}})
     result.save(tmp_path / "model")
     assert main(["predict", str(tmp_path / "model"), "PLOT", "--tokenized"]) == 0
     upper = capsys.readouterr().out
     assert main(["predict", str(tmp_path / "model"), "PLOT"]) == 0
-    assert capsys.readouterr().out != upper
+    lower = capsys.readouterr().out
+    assert lower != upper
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\ufeffPLOT\n\ufeff\n"))
+    assert main(["predict", str(tmp_path / "model")]) == 0
+    assert capsys.readouterr().out.startswith(lower), "a byte-order mark is no part of the first text"
     raw, kept = result.model.predict(["PLOT"]), result.model.predict(["PLOT"], tokenized=True)
     assert not np.isclose(raw[0].probability, kept[0].probability)  # type: ignore[union-attr]
