@@ -1,22 +1,24 @@
 """Connect to Ray, or start it, and ship this code to every worker."""
 
 import contextlib
+import ipaddress
 import logging
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import ray
+from ray._private.services import find_gcs_addresses
 from ray.exceptions import AuthenticationError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.address import check, named
+from actors.address import AUTO, check, named
 from actors.job import job_ships_code
-from fedtext.errors import UserError, spelled
+from fedtext.errors import UserError, option, spelled
 from fedtext.runtime import compiled
 from fedtext.runtime.environment import ENVIRONMENT
 
@@ -34,6 +36,8 @@ AHEAD = {
 }
 
 _joined = False  # whether Ray was started by others, so that a node may have another environment than this process
+# Attempts of Ray to reach a cluster at whose address something listens, of half a minute each. Ray makes 20.
+ATTEMPTS = {"RAY_gcs_server_port_wait_time_s": "2"}
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
@@ -67,18 +71,60 @@ def connect(
             "of the cluster, or submit it there with ray job submit"
         )
     _protect_token()
+    address = _only_one() if address == AUTO else address
     check(address)
     environment: dict[str, Any] = {"env_vars": ENVIRONMENT}
     if not job_ships_code():
         environment["py_modules"] = [str(ROOT / folder) for folder in SHIPPED]
         environment["excludes"] = ["__pycache__"]
     global _joined
-    with _said_by_ray() as said:
+    with _said_by_ray() as said, _set(ATTEMPTS):
         try:
             ray.init(address, runtime_env=environment, **QUIET)
         except (ConnectionError, ValueError, RuntimeError, AuthenticationError) as error:
             raise UserError(f"the Ray cluster at {address} {_refusal(str(error), said())}") from error
     _joined = True
+
+
+def _only_one() -> str:
+    """Return the address of the cluster that runs here, where Ray's file does not name it (``ray start --temp-dir``).
+
+    A Ray that a command has started for itself does not count: it listens on the loopback address, where no other
+    command can join it.
+
+    Raises:
+        UserError: None runs here, or more than one.
+    """
+    running = sorted(address for address in find_gcs_addresses() if not _on_loopback(address))
+    if len(running) == 1:
+        return running[0]
+    if running:
+        raise UserError(f"several Ray clusters run here, at {', '.join(running)}: choose one with {option('address')}")
+    raise UserError(
+        "no Ray cluster that a command can join runs on this machine: start it (ray start --head), or name the "
+        f"cluster's address with {option('address', 'HOST:PORT')}"
+    )
+
+
+def _on_loopback(address: str) -> bool:
+    """Return whether an address ``HOST:PORT`` is one of this machine alone."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost"
+
+
+@contextlib.contextmanager
+def _set(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for the block, but for those that are set already."""
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ |= added
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager
