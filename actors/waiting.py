@@ -1,6 +1,8 @@
 """Resources of the cluster: those in use, and those that a trial waits for before it starts."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import ray
 from ray.util import placement_group_table
@@ -53,9 +55,9 @@ def waiting_for(plan: Plan) -> str:
         A sentence with what is free in the cluster; empty if the trial has its share and its processes are starting.
     """
     wanted = plan.bundles(ray.util.get_node_ip_address()).bundles
-    groups = placement_group_table().values()
     if not any(
-        group["state"] in ("PENDING", "RESCHEDULING") and list(group["bundles"].values()) == wanted for group in groups
+        group["state"] in ("PENDING", "RESCHEDULING") and list(group["bundles"].values()) == wanted
+        for group in _own_groups()
     ):
         return ""
     free, there = ray.available_resources(), nodes()
@@ -70,3 +72,10 @@ def waiting_for(plan: Plan) -> str:
         f"waiting for {needs} ({actors}): {' and '.join(found)} free on {counted(len(there), 'node')}; "
         "`ray status` shows who has the others"
     )
+
+
+def _own_groups() -> Iterator[Mapping[str, Any]]:
+    """Yield the placement groups of this process's trials: another sweep's may have the same bundles. The number of a
+    group ends with that of the process that asked for it."""
+    job = ray.get_runtime_context().get_job_id()
+    yield from (group for number, group in placement_group_table().items() if number.endswith(job))

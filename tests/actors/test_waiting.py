@@ -8,9 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import ray
 
+from actors import waiting
+from actors.placement import Plan
 from tests.commands import ROOT, environment, write
 
 # A Ray of two CPUs, both of which an actor holds until a line comes.
@@ -46,6 +50,22 @@ def busy() -> Iterator[tuple[str, subprocess.Popen[str]]]:
             yield json.loads(process.stdout.readline()), process
         finally:
             process.stdin.close()
+
+
+@pytest.mark.parametrize(("asked_by", "waits"), [("03000000", True), ("04000000", False)])
+def test_what_another_sweep_waits_for_is_not_what_this_one_lacks(
+    asked_by: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sweeps of the same plan: the processes of the first one are still starting, and the second one waits."""
+    plan = Plan(actors=2, cpus=1, gpus=0, trials=1)
+    wanted = plan.bundles("10.0.0.1").bundles
+    group = {"state": "PENDING", "bundles": dict(enumerate(wanted))}
+    monkeypatch.setattr(waiting, "placement_group_table", lambda: {f"d2a47552a9b3fa1dc2d578e5e999{asked_by}": group})
+    monkeypatch.setattr(waiting, "nodes", lambda: [{"CPU": 2.0}])
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.1")
+    monkeypatch.setattr(ray, "available_resources", dict)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "03000000"))
+    assert bool(waiting.waiting_for(plan)) == waits
 
 
 @pytest.mark.ray
