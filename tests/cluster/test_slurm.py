@@ -1,6 +1,7 @@
 """The sbatch files on a real Slurm of two nodes, where Slurm is installed and namespaces can be made."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,25 @@ def test_a_quotation_mark_without_its_other_one_starts_nothing(file: str, tmp_pa
     done = with_overrides(tmp_path, file, "seed=1 corpus.path=don't.csv training.rounds=3")
     assert (done.returncode, done.stdout) == (2, "")
     assert "a quotation mark without its other one: put quotes of the other kind around it" in done.stderr
+
+
+def test_an_empty_line_is_no_trial(tmp_path: Path) -> None:
+    done = with_overrides(tmp_path, "array.sbatch", "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "trials.txt has nothing in line 2: trials in it: 1; submit the numbers of their lines" in done.stderr
+
+
+@pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
+def test_an_environment_that_was_not_made_is_one_sentence(file: str, tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash
+    given = {"PATH": str(tmp_path), "SLURM_SUBMIT_DIR": str(tmp_path)}
+    argv = [bash, str(FILES / file)]
+    done = subprocess.run(argv, env=given, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"there is no Python in {tmp_path}/.venv/bin: make install in {tmp_path}, or set FEDTEXT_VENV\n"
+    )
 
 
 @pytest.mark.ray
