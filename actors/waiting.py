@@ -70,7 +70,7 @@ def waiting_for(plan: Plan) -> str:
     actors = f"{counted(plan.actors, 'client actor')} of {amount(plan.cpus, plan.gpus)}"
     return (
         f"waiting for {needs} ({actors}): {' and '.join(found)} free on {counted(len(there), 'node')}; "
-        "`ray status` shows who has the others"
+        "`ray job list` shows which commands run there"
     )
 
 

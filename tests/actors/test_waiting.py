@@ -78,8 +78,8 @@ def test_a_trial_that_waits_for_others_says_what_for(tmp_path: Path) -> None:
         env = environment(tmp_path) | TOKEN
         driver = subprocess.Popen(argv, cwd=ROOT, env=env, stdout=subprocess.DEVNULL, stderr=stderr)
         sentence = (
-            "waiting for 2 CPUs (2 client actors of 1 CPU): 0 of 2 CPUs free on 1 node; `ray status` shows who has the "
-            "others\n"
+            "waiting for 2 CPUs (2 client actors of 1 CPU): 0 of 2 CPUs free on 1 node; `ray job list` shows which "
+            "commands run there\n"
         )
         deadline = time.monotonic() + 400
         while sentence not in err.read_text():
