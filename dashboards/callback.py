@@ -17,14 +17,14 @@ from dashboards.pending import Pending
 from dashboards.progress import Progress
 from dashboards.recorder import Recorder
 from dashboards.servers import Servers
-from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, say, title
+from dashboards.trial import About, Case, Ended, Outcome, RunStatus, merged, one_line, say
+from dashboards.trial_warnings import TrialWarnings
 from fedtext.errors import OwnershipLostError, UserError
 from fedtext.records import RoundRecord
 
 if TYPE_CHECKING:
     from dashboards.tracking import Tracker
 
-WHOLE = "all of its client actors have a place again"
 STATUS: dict[Ended, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 
@@ -82,10 +82,8 @@ class TrialCallback(Callback):
         self._errors: dict[str, tuple[str, bool]] = {}
         self.pending = Pending(progress, waiting, in_use, fits)
         self._losses = losses or Losses()
-        self._short: dict[str, str] = {}  # what was said last of actors of a case that have no place
         self._stuck = False  # whether no trial runs, and the next one does not fit on the nodes that are left
-        self._changed = set[str]()  # what has been said of machines
-        self._unused_gpus: dict[str, str] = {}  # a sentence for each case that reserves GPUs it does not use
+        self.warnings = TrialWarnings(self.cases)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return an empty state. Tune pickles its callbacks and never restores them; a display cannot be pickled."""
@@ -197,27 +195,18 @@ class TrialCallback(Callback):
             self._errors[case_id] = str(result["error"]), bool(result.get("user_error"))
         if displaced := result.get("displaced"):
             self.displaced.add(case_id)
-            self._short.pop(case_id, None)  # it is planned again, perhaps with fewer actors
-            self._warn(case_id, f"{displaced}: it goes on when there is a place")
+            self.warnings.displaced(case_id, displaced)
         record: RoundRecord | None = result.get("record")
         if record is None:
             return
-        if unused := result.get("unused_gpus"):
-            self._warn_of_gpus(case_id, unused)
-        if uncopied := result.get("uncopied"):
-            self._warn(case_id, uncopied)
+        self.warnings.of_round(case_id, result)
         if machines := result.get("machines"):
             self.tags.setdefault(case_id, {})["machines"] = machines
-        if changed := result.get("changed"):
-            self._warn_of_machines(case_id, changed)
-        if (short := result.get("short", "")) != self._short.get(case_id, ""):
-            self._short[case_id] = short
-            self._warn(case_id, short or WHOLE)
         if lost := result.get("lost"):
             self._losses.add(case_id, f"since it lost a client actor ({lost})", result["reached"])
         record, sentence = self._losses.regained(case_id, self._records.get(case_id, ()), record)
         if sentence:
-            self._warn(case_id, sentence)
+            self.warnings.say(case_id, sentence)
         self._records[case_id] = merged(self._records.get(case_id, ()), [record])
         self.record("deliver", lambda tracker: tracker.deliver(case_id, [record]))
         self.recorder.begin()
@@ -273,22 +262,6 @@ class TrialCallback(Callback):
         """Export counts of a trial whose server has died: others are exported by the server."""
         TrialMetrics(self.cases[case_id].experiment, case_id).add(**amounts)
 
-    def _warn_of_gpus(self, case_id: str, unused: str) -> None:
-        """Print, once for a trial, that GPUs are reserved and not used."""
-        if case_id not in self._unused_gpus:
-            self._unused_gpus[case_id] = unused
-            self._warn(case_id, unused)
-
-    def _warn_of_machines(self, case_id: str, changed: str) -> None:
-        """Print, once for all trials, that results depend on machines."""
-        if changed not in self._changed:
-            self._changed.add(changed)
-            once = "; said once for all trials: the tag machines of each names its own" if len(self.cases) > 1 else ""
-            self._warn(case_id, f"{changed}{once}")
-
-    def _warn(self, case_id: str, sentence: str) -> None:
-        say(f"warning: {title(self.cases[case_id])}: {sentence}")
-
     def _open(self, case: Case) -> None:
         now = time.time()  # MLflow may be told much later
         self.record("open_trial", lambda tracker: tracker.open_trial(case, self.about(case), now))
@@ -307,7 +280,7 @@ class TrialCallback(Callback):
         finally:  # on a full disk no outcome is kept; the display and MLflow have it all the same
             stopped = self._stopped(case_id, outcome)
             status, error, now = STATUS[outcome.status], outcome.error, time.time()
-            tags = {"gpus.unused": unused} if (unused := self._unused_gpus.get(case_id)) else {}
+            tags = {"gpus.unused": unused} if (unused := self.warnings.unused_gpus.get(case_id)) else {}
             tags |= self.tags.get(case_id, {})
             tags |= {"losses": "; ".join(told)} if (told := self._losses.of(case_id).sentences) else {}
             self.record("close_trial", lambda tracker: tracker.close_trial(case_id, status, error, stopped, now, tags))

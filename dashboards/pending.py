@@ -10,7 +10,24 @@ from dashboards.progress import Progress
 from dashboards.trial import one_line
 
 LOOK_S = 2.0  # between two looks at the cluster
-PATIENCE_S, AGAIN_S = 5.0, 30.0  # until the first message that no trial can start, and between two of them
+PATIENCE_S, AGAIN_S = 5.0, 30.0  # until it is first looked at why no trial can start, and between two such looks
+LONGEST_S = 960.0  # between two messages of the same words
+
+
+class Reminder:
+    """When a message is due: as soon as its words change, and the same ones after a time that doubles each time."""
+
+    def __init__(self) -> None:
+        self.told, self.gap, self.at = "", AGAIN_S, 0.0
+
+    def due(self, sentence: str) -> bool:
+        """Return whether to print a message now. If so, it counts as printed."""
+        now = time.monotonic()
+        if sentence == self.told and now < self.at:
+            return False
+        self.gap = min(2 * self.gap, LONGEST_S) if sentence == self.told else AGAIN_S
+        self.told, self.at = sentence, now + self.gap
+        return True
 
 
 class Pending:
@@ -27,7 +44,8 @@ class Pending:
         self.progress, self.in_use = progress, in_use
         self.waiting, self.fits = waiting or (lambda case: ""), fits or (lambda case: True)
         self.look_at = 0.0  # time of the next look at the cluster
-        self.speak_at: float | None = None  # time of the next message that no trial can start; None: some trial runs
+        self.ask_at: float | None = None  # time of the next look at why no trial can start; None: some trial runs
+        self.reminder = Reminder()
 
     def look(self, trials: Sequence[Trial]) -> set[str]:
         """Tell the display now and then how the cluster is used, and that no trial runs since the next one waits.
@@ -41,14 +59,15 @@ class Pending:
         pending = [trial for trial in trials if trial.status == Trial.PENDING]
         self._show(pending)
         if not pending or any(trial.status == Trial.RUNNING for trial in trials):
-            self.speak_at = None
-        elif self.speak_at is None:
-            self.speak_at = time.monotonic() + PATIENCE_S
-        elif time.monotonic() >= self.speak_at:
-            self.speak_at = time.monotonic() + AGAIN_S
+            self.ask_at, self.reminder = None, Reminder()
+        elif self.ask_at is None:
+            self.ask_at = time.monotonic() + PATIENCE_S
+        elif time.monotonic() >= self.ask_at:
+            self.ask_at = time.monotonic() + AGAIN_S
             if not self.fits(pending[0].config["case"]):
                 return {trial.config["case"] for trial in pending}
-            if sentence := self.waiting(pending[0].config["case"]):
+            sentence = self.waiting(pending[0].config["case"])
+            if sentence and self.reminder.due(sentence):
                 self.progress.wait(one_line(sentence))
         return set()
 

@@ -12,7 +12,7 @@ from actors.placement import Node, counted, room
 from actors.shipment import Shipment, ship
 from actors.trial import Assignment
 from dashboards.callback import DisplacedError, TrialCallback
-from dashboards.pending import AGAIN_S
+from dashboards.pending import Reminder
 from dashboards.trial import Ended, Outcome, say
 from fedtext.client.audit_runner import check_audits
 from fedtext.client.shadows import simulates
@@ -110,7 +110,7 @@ def _displaced(
     if cases and until is not None:
         cases = _left(job, callback, until)
     callback.displaced = set()
-    speak_at = 0.0
+    reminder = Reminder()
     try:
         while cases:
             try:
@@ -118,8 +118,7 @@ def _displaced(
                 say(f"{counted(len(cases), 'trial')} planned again: {sentence}")
                 break
             except UserError as error:
-                if time.monotonic() >= speak_at:
-                    speak_at = time.monotonic() + AGAIN_S
+                if reminder.due(str(error)):
                     say(f"waiting for nodes for {counted(len(cases), 'trial')}: {error}")
                 time.sleep(LOOK_S)
     except KeyboardInterrupt:

@@ -236,12 +236,12 @@ def test_trials_without_a_place_end_the_run_of_tune_and_are_no_outcomes(tmp_path
         callback.on_step_end(1, [first, second])  # there is one that runs
         second.status = Trial.PENDING
         callback.on_step_end(2, [first, second])
-        callback.pending.speak_at = 0.0  # as if it had waited
+        callback.pending.ask_at = 0.0  # as if it had waited
         with pytest.raises(DisplacedError):
             callback.on_step_end(3, [first, second])
         assert callback.displaced == {case.id for case in cases}
         fits.append(cases[1].id)
-        callback.displaced, callback.pending.speak_at = {cases[0].id}, 0.0
+        callback.displaced, callback.pending.ask_at = {cases[0].id}, 0.0
         callback.on_step_end(4, [first, second])  # it fits, and waits for others
         with pytest.raises(DisplacedError):
             callback.on_step_end(5, [first])  # all have ended, and one has to go on
