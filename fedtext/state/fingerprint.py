@@ -7,17 +7,21 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from torch import nn
+
 from fedtext.accounting import composition
 from fedtext.config.engine import stack_size
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import FEW
 from fedtext.config.secure import counted
+from fedtext.layout import is_table
 from fedtext.ledger.central import composed, noise_multiplier, round_multiplier, strategy
 from fedtext.ledger.distributed import is_distributed
 from fedtext.ledger.examples import example_multiplier
 from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.copies import Copying
 from fedtext.methods.fedmmd import FedMMD
+from fedtext.methods.frozen import Frozen
 from fedtext.methods.kteps import KTEPS
 from fedtext.models.places import places_of
 from fedtext.models.sizes import without_memory
@@ -60,6 +64,8 @@ VERSIONS = {
     "losses": 1,
     "unseen": 1,  # audits of a corpus on disk leave out test texts that other clients train on
     "cohorts": 1,  # noise of the server on Poisson samples: they are drawn from the run's key, and not from the seed
+    # FedMMD, FedFusion and phases of plug-ins: of several tables those that do not move stay, and what is frozen does.
+    "still": 1,
 }
 
 # The results of a run depend on these parts of an experiment only.
@@ -250,6 +256,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "doubles": native and isinstance(experiment.method, KTEPS),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),
+        "still": isinstance(experiment.method, Frozen) or _in_some_tables(experiment, clients),
         "unseen": getattr(experiment.corpus, "on_disk", False) and any(a.needs_unseen for a in experiment.audits),
     }
 
@@ -274,12 +281,30 @@ def _tied(experiment: Experiment, clients: int) -> bool:
     """Return whether the network of a plug-in has a parameter in several places; True if it cannot be known here."""
     if all(type(part).__module__.startswith("fedtext.") for part in (experiment.model, experiment.method)):
         return False  # none of ours has
+    network = _network(experiment, clients)
+    return network is None or bool(places_of(network).tied)
+
+
+def _in_some_tables(experiment: Experiment, clients: int) -> bool:
+    """Return whether some of several tables move in a phase of a plug-in; True if it cannot be known here."""
+    method = experiment.method
+    if type(method).__module__.startswith("fedtext."):
+        return False
+    network = _network(experiment, clients)
+    if network is None:
+        return True
+    tables = [name for name, _ in network.named_parameters() if is_table(name)]
+    phases = (*method.phases(1), *method.before_evaluation())
+    return any(0 < sum(map(phase.moves, tables)) < len(tables) for phase in phases)
+
+
+def _network(experiment: Experiment, clients: int) -> nn.Module | None:
+    """Return the network of an experiment with a plug-in, of two classes; None if its code does not build it."""
     try:
         with without_memory(experiment.model):
-            network = build_network(experiment, 2, max(1, clients - experiment.method.pooled), weights=False)
+            return build_network(experiment, 2, max(1, clients - experiment.method.pooled), weights=False)
     except Exception:  # any of a plug-in's code, which may be for another number of classes
-        return True
-    return bool(places_of(network).tied)
+        return None
 
 
 def _beyond_others(experiment: Experiment) -> bool:

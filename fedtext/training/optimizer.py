@@ -13,8 +13,9 @@ from torch import Tensor
 from fedtext.layout import is_table
 from fedtext.methods.state import Tensors
 from fedtext.models.packing import Ints
-from fedtext.training.config import SGD, Adam
+from fedtext.training.config import SGD, Adam, AdamW
 from fedtext.training.native_rows import NativeAdamRows, NativeRows
+from fedtext.training.phases import still_columns
 from fedtext.training.stack import Stack
 from fedtext.training.steps import advance, kinds
 from fedtext.training.tables import CutTables, FrozenTable, Tables, TouchedRows, WholeTable
@@ -28,7 +29,7 @@ class LocalOptimizer:
         stack: The clients' parameters.
         lr: The learning rate. It replaces that of ``config``, whose rate of the embedding is scaled accordingly.
         cut: Whether the loss uses only the rows of the batch's words, and receives only these.
-        moving: Names of the parameters that are trained; None: all.
+        moving: Names of the parameters that are trained; None: all. Of several tables some may be.
         task_of: The task whose batches alone train a parameter (``Method.task_of``). A step on a batch of another task
             changes neither the parameter nor its state, and does not count as a step of Adam.
         native: Whether the engine is ``native``.
@@ -62,6 +63,7 @@ class LocalOptimizer:
         self.memory = {kind: take(kind, *shape) for kind in kinds(config)}
         self.steps = [torch.zeros((), device=stack.workspace.device) for _ in range(stack.clients)]
         self.frozen = embedding_lr == 0 or not (moving is None or stack.widths.keys() & set(moving))
+        self.still_D = None if moving is None else still_columns(stack.widths, moving, stack.workspace.device)
         self.tables: Tables
         if self.frozen:
             self.tables = FrozenTable(stack, cut)
@@ -186,6 +188,8 @@ class LocalOptimizer:
         table_grad, held = self._table_grad, self._views[self._key][2]
         if table_grad is not None and self.only is not None:
             table_grad = table_grad * self.only[self.tables.rows].view(*table_grad.shape[:-1], 1)
+        if table_grad is not None and self.still_D is not None:
+            table_grad = table_grad.masked_fill(self.still_D, 0)
         if self.config.clip_norm is not None:
             table_grad = self._clipped(self.config.clip_norm, clients, table_grad)
         if held:
@@ -194,9 +198,19 @@ class LocalOptimizer:
             if self.apart and self.config.clip_norm is not None:  # the norm is that of the batch's own gradient
                 torch._foreach_zero_(held)
         if table_grad is not None:
-            self.tables.step(clients, table_grad)
+            self._step_tables(clients, table_grad)
         for client in clients if self.ahead else ():
             self.made[client] += 1
+
+    def _step_tables(self, clients: range, grad: Tensor) -> None:
+        """Make a step of the tables. Weight decay shrinks whole rows: columns that do not move are put back."""
+        still_D = self.still_D if isinstance(self.config, AdamW) else None
+        if still_D is None:
+            return self.tables.step(clients, grad)
+        rows_RD = self.stack.table_ND[self.stack.starts[clients.start] : self.stack.starts[clients.stop]]
+        before_RD = rows_RD.clone()
+        self.tables.step(clients, grad)
+        rows_RD.copy_(torch.where(still_D, before_RD, rows_RD))
 
     def _corrected(
         self, correction: Callable[[Tensors], Tensors], grads: list[Tensor], table_grad: Tensor | None

@@ -1,9 +1,11 @@
 """Parameters and table rows that move in a phase of a local update."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedtext.methods.base import Phase
 
@@ -38,3 +40,18 @@ def moving_rows(
     chosen = [digits_R if phase.rows == "digits" else ~digits_R for digits_R in digits]
     moving_N = np.concatenate([*chosen, np.zeros(len(rows), bool)])
     return moving_N[:, None].astype(np.float32)
+
+
+def still_columns(widths: Mapping[str, int], moving: Collection[str], device: torch.device) -> Tensor | None:
+    """Return which columns of tables side by side do not move.
+
+    Args:
+        widths: The dimension of each table, by name.
+        moving: Names of the parameters that move.
+        device: The device of the result.
+
+    Returns:
+        Booleans of shape (D,); None if all tables move, or none does.
+    """
+    still = [name not in moving for name, width in widths.items() for _ in range(width)]
+    return torch.tensor(still, device=device) if any(still) and not all(still) else None

@@ -73,7 +73,7 @@ def test_the_servers_model_of_fedfusion_is_the_plain_one_whatever_gamma_is(opera
     assert metrics(plain.worker, flat) == expected
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("method", ["fedfusion", "fedmmd"])
 def test_what_was_received_stays_as_it_was_for_a_turn_and_is_renewed_by_the_next(method: str, optimizer: str) -> None:
     training = tiny.TRAINING | {"rounds": 1, "optimizer": {"name": optimizer, "lr": 0.1, "persist": True}}
@@ -88,6 +88,10 @@ def test_what_was_received_stays_as_it_was_for_a_turn_and_is_renewed_by_the_next
         if name.startswith("encoder."):
             assert np.array_equal(own[name.replace("encoder.", "encoder_received.")], sent[name])
             assert not np.array_equal(own[name], sent[name])
+    made.worker.evaluate(made.flat, 2, [0], final=True)
+    tuned = made.worker.workspaces.stacks[1].tensors(0)
+    assert np.array_equal(tuned["embedding_received.weight"].numpy(), sent[TABLE][client.rows_R])
+    assert not np.array_equal(tuned[TABLE].numpy(), sent[TABLE][client.rows_R])
     assert made.private == {}, "no client starts with it either"
     assert not [name for name in made.worker.private[0] if not name.startswith("#optimizer/")]
 

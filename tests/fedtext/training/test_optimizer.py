@@ -215,6 +215,32 @@ def test_a_frozen_table_stays_and_everything_else_learns_as_it_would(optimizer: 
         assert name == TABLE or (tensor != before[name]).any(), name
 
 
+@pytest.mark.parametrize("config", [SGD(lr=0.05), Adam(lr=0.05), AdamW(lr=0.05, weight_decay=0.3, clip_norm=0.1)])
+@pytest.mark.parametrize(("cut", "native"), [(False, False), (True, False), (True, True)])
+def test_of_two_tables_one_moves_as_if_it_were_alone(config: SGD | Adam, cut: bool, native: bool) -> None:
+    """The other has a gradient too, and is left as it is."""
+    if native and (problem := compile_problem()):
+        pytest.skip(problem)
+
+    def trained(widths: dict[str, int]) -> dict[str, torch.Tensor]:
+        layout = Layout({name: (ROWS, width) for name, width in widths.items()} | {"w": (3,)})
+        stack = Stack(layout, [ROWS], Workspace(torch.device("cpu"), torch.float64))
+        for tensor in stack.tensors(0).values():
+            tensor.copy_(torch.arange(tensor.numel()).reshape(tensor.shape).double() / 7 - 1)
+        optimizer = LocalOptimizer(config, stack, config.lr, cut, moving={TABLE, "w"}, native=native)
+        for _ in range(3):
+            given = optimizer.begin(range(1), [np.array([1, 3])])
+            optimizer.step(range(1), torch.stack([tensor.square().sum() for tensor in given.values()]).sum())
+        optimizer.finish()
+        return {name: tensor.clone() for name, tensor in stack.tensors(0).items()}
+
+    other = "embedding_private.weight"
+    alone, both = trained({TABLE: 2}), trained({TABLE: 2, other: 3})
+    assert torch.equal(both[other], torch.arange(ROWS * 3).reshape(ROWS, 3).double() / 7 - 1)
+    for name in nonempty(alone):
+        assert torch.allclose(both[name], alone[name], rtol=0, atol=1e-12), name
+
+
 @pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
 def test_a_step_of_native_adam_is_torchs_in_float32_too() -> None:
     """The first steps are the most sensitive to 1 - beta2, which float32 gives to five digits only."""
