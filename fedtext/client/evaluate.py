@@ -4,7 +4,7 @@ Legend: V vocabulary, U rows of it that the texts of all clients use, D embeddin
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -130,7 +130,7 @@ def _personalized(
     stack = ready(host, flat, round_, client)
     training, texts = host.experiment.training, host.texts_of(client, "train")
     epochs = -(-config.steps * training.batch(len(texts)) // len(texts))  # as many batches as there are steps
-    phase = Phase("personalize", epochs, _fine_tuned(host.method), lr=config.lr_multiplier)
+    phase = Phase("personalize", epochs, lr=config.lr_multiplier)
     optimizer, problem = host.optimizer(phase, stack, [client]), host.problem(flat, [client])
     order, evaluations = order_of(host.experiment, texts, phase, round_ + 1, client), []
     with torch_scope(host.experiment.seed, "personalize", round_, client):
@@ -139,12 +139,6 @@ def _personalized(
             train(problem, host.training, optimizer, [work])
             evaluations.append(_evaluate_splits(host, client, stack, config.inference, name, splits, scored=False))
     return averaged(evaluations)
-
-
-def _fine_tuned(method: Method) -> Callable[[str], bool]:
-    """Return which parameters fine-tuning moves: all but copies of received ones that training leaves alone."""
-    trains = method.phases(1)[-1].moves
-    return lambda parameter: trains(parameter) or not method.mirrors(parameter)
 
 
 def _evaluate_splits(

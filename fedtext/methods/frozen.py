@@ -4,12 +4,10 @@ received one.
 Legend: B batch, F features.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 
-from fedtext.methods.base import Batch, Method, Phase
+from fedtext.methods.base import Batch, Method
 from fedtext.models.parts import Parts, SingleBranch
 
 
@@ -39,7 +37,3 @@ class Frozen(Method):
     def mirrors(self, parameter: str) -> str:
         part, _, rest = parameter.partition(".")
         return f"{part.removesuffix('_received')}.{rest}" if part.endswith("_received") else ""
-
-    def phases(self, epochs: int) -> Sequence[Phase]:
-        # It has no gradient, but weight decay would shrink it.
-        return (Phase("joint", epochs, lambda parameter: not self.mirrors(parameter)),)

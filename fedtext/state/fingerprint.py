@@ -28,6 +28,7 @@ from fedtext.models.sizes import without_memory
 from fedtext.parameters import build_network
 from fedtext.text.pretrained import identity
 from fedtext.text.representation import BPE
+from fedtext.training.config import decays
 
 # Increased whenever the same experiment gives other results than in the version before: runs of that version are not
 # continued, and noise is different.
@@ -64,7 +65,8 @@ VERSIONS = {
     "losses": 1,
     "unseen": 1,  # audits of a corpus on disk leave out test texts that other clients train on
     "cohorts": 1,  # noise of the server on Poisson samples: they are drawn from the run's key, and not from the seed
-    # FedMMD, FedFusion and phases of plug-ins: of several tables those that do not move stay, and what is frozen does.
+    # FedMMD and FedFusion with weight decay, which leaves the frozen copy alone; and phases of plug-ins that move some
+    # of several tables, and no others.
     "still": 1,
 }
 
@@ -256,7 +258,7 @@ def _ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "doubles": native and isinstance(experiment.method, KTEPS),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),
-        "still": isinstance(experiment.method, Frozen) or _in_some_tables(experiment, clients),
+        "still": _kept_by_decay(experiment) or _in_some_tables(experiment, clients),
         "unseen": getattr(experiment.corpus, "on_disk", False) and any(a.needs_unseen for a in experiment.audits),
     }
 
@@ -283,6 +285,11 @@ def _tied(experiment: Experiment, clients: int) -> bool:
         return False  # none of ours has
     network = _network(experiment, clients)
     return network is None or bool(places_of(network).tied)
+
+
+def _kept_by_decay(experiment: Experiment) -> bool:
+    """Return whether weight decay has to leave a frozen copy alone."""
+    return isinstance(experiment.method, Frozen) and decays(experiment.training.optimizer)
 
 
 def _in_some_tables(experiment: Experiment, clients: int) -> bool:

@@ -62,6 +62,11 @@ class AdamW(Adam):
     weight_decay: float = Field(0.01, ge=0, description="share by which a step reduces each weight, divided by lr")
 
 
+def decays(optimizer: SGD | Adam) -> bool:
+    """Return whether an optimizer moves parameters without a gradient, by weight decay."""
+    return isinstance(optimizer, AdamW) and optimizer.weight_decay > 0
+
+
 if TYPE_CHECKING:
     OptimizerField: TypeAlias = SGD | Adam
 else:

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedtext.layout import is_table
 from fedtext.methods.state import Tensors
 from fedtext.models.packing import Ints
-from fedtext.training.config import SGD, Adam, AdamW
+from fedtext.training.config import SGD, Adam, decays
 from fedtext.training.native_rows import NativeAdamRows, NativeRows
 from fedtext.training.phases import still_columns
 from fedtext.training.stack import Stack
@@ -204,7 +204,7 @@ class LocalOptimizer:
 
     def _step_tables(self, clients: range, grad: Tensor) -> None:
         """Make a step of the tables. Weight decay shrinks whole rows: columns that do not move are put back."""
-        still_D = self.still_D if isinstance(self.config, AdamW) else None
+        still_D = self.still_D if decays(self.config) else None
         if still_D is None:
             return self.tables.step(clients, grad)
         rows_RD = self.stack.table_ND[self.stack.starts[clients.start] : self.stack.starts[clients.stop]]
