@@ -107,6 +107,7 @@ class LocalSimulation:
             moving=moving(phase, self._start, model.fixes),
             task_of=experiment.method.task_of,
             scales={name: model.lr_scale(name) for name in self._start},
+            bounds={name: between for name in self._start if (between := experiment.method.bounds(name))},
         )
         only = moving_rows(phase, [self.data.rows_R], self.digits_V)
         made.only = None if only is None else torch.from_numpy(only)

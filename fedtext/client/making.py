@@ -32,11 +32,13 @@ def optimizer_of(experiment: Experiment, cut: bool, parameters: Iterable[str]) -
         cut: As in ``LocalOptimizer``.
         parameters: Names of the parameters.
     """
+    names, method = list(parameters), experiment.method
     return partial(
         LocalOptimizer,
         experiment.training.optimizer,
         cut=cut,
-        task_of=experiment.method.task_of,
+        task_of=method.task_of,
         native=experiment.engine == "native",
-        scales={name: experiment.model.lr_scale(name) for name in parameters},
+        scales={name: experiment.model.lr_scale(name) for name in names},
+        bounds={name: between for name in names if (between := method.bounds(name))},
     )

@@ -12,6 +12,8 @@ from fedtext.methods.base import Batch, Inference, Model
 from fedtext.methods.copies import Copying, TwoCopies, personal
 from fedtext.models.parts import Parts
 
+ALPHA = "alpha_private.value"  # name of the parameter
+
 
 class Mixed(TwoCopies):
     """A shared and a private model, and the weight alpha of the private one."""
@@ -24,7 +26,7 @@ class Mixed(TwoCopies):
 class Clamped(torch.autograd.Function):
     """A tensor clamped to [0, 1], with its own gradient unless a step along it would lead further out.
 
-    So alpha stops at the bound, and leaves it as soon as the gradient changes its sign.
+    So alpha stops at the bound, and the optimizer's memory does not grow there.
     """
 
     generate_vmap_rule = True
@@ -49,9 +51,9 @@ class APFL(Copying):
 
     The shared model w is trained as by FedAvg. The personal one v_k stays on the client and is trained through the
     mixture alpha_k v_k + (1 - alpha_k) w, in which w gets no gradient. With ``adaptive`` alpha_k is trained with it:
-    its gradient is <gradient of the mixture, v_k - w>, and it is clamped to [0, 1]. The paper updates alpha_k once a
-    round; here every step of the clients' optimizer does, with its momentum and weight decay. With
-    training.optimizer.clip_norm one norm covers the gradients of w and of v_k.
+    its gradient is <gradient of the mixture, v_k - w>, and each step ends with the nearest value in [0, 1]. The paper
+    updates alpha_k once a round; here every step of the clients' optimizer does, with its momentum and weight decay.
+    With training.optimizer.clip_norm one norm covers the gradients of w and of v_k.
     """
 
     name: Literal["apfl"] = "apfl"
@@ -63,6 +65,9 @@ class APFL(Copying):
     def network(self, parts: Parts) -> nn.Module:
         return Mixed(parts, self.alpha)
 
+    def bounds(self, parameter: str) -> tuple[float, float] | None:
+        return (0.0, 1.0) if parameter == ALPHA else None
+
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         return {
             "ce_shared": cross_entropy(model(batch), batch.labels_B),
@@ -73,7 +78,7 @@ class APFL(Copying):
         """Return alpha_k: the client's own if ``adaptive``, else ``alpha``."""
         if not self.adaptive:
             return self.alpha
-        share: Tensor = Clamped.apply(model.parameters["alpha_private.value"])
+        share: Tensor = Clamped.apply(model.parameters[ALPHA])
         return share
 
     def probabilities(self, model: Model, batch: Batch, inference: Inference) -> Tensor:

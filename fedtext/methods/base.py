@@ -157,6 +157,11 @@ class Method(Strict, ABC):
         batch does. The optimizer leaves it alone in all other steps."""
         return None
 
+    def bounds(self, parameter: str) -> tuple[float, float] | None:
+        """Return the least and the largest value of this parameter, which is no table: each step ends with the nearest
+        value between them. None: it may have any."""
+        return None
+
     def phases(self, epochs: int) -> Sequence[Phase]:
         """Return the phases of a client's local update, of which the last has ``training.local_epochs`` epochs."""
         return (Phase("joint", epochs),)

@@ -34,6 +34,7 @@ class LocalOptimizer:
             changes neither the parameter nor its state, and does not count as a step of Adam.
         native: Whether the engine is ``native``.
         scales: The factors of the learning rates of parameters besides the tables, by name; 1 for others.
+        bounds: The least and the largest value of parameters, by name (``Method.bounds``).
 
     Attributes:
         only: Which rows of the tables move, as 0 or 1 of shape (N, 1); None: all.
@@ -52,11 +53,13 @@ class LocalOptimizer:
         task_of: Callable[[str], int | None] = lambda parameter: None,
         native: bool = False,
         scales: Mapping[str, float] = MappingProxyType({}),
+        bounds: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     ) -> None:
         self.config, self.stack, self.lr = config, stack, lr
         self.tasks = {name: task_of(name) for name in stack.layout.shapes if moving is None or name in moving}
         self.apart = any(task is not None for task in self.tasks.values())
         self.scales = {name: scales.get(name, 1.0) for name in self.tasks}
+        self.bounds = {name: between for name, between in bounds.items() if name in self.tasks}
         self.embedding_lr = embedding_lr = lr if config.embedding_lr is None else config.embedding_lr * lr / config.lr
         take, shape = stack.workspace.take, stack.flat_CP.shape
         self.grad_CP = take("gradient", *shape)
@@ -197,6 +200,8 @@ class LocalOptimizer:
                 self._advance(*group)
             if self.apart and self.config.clip_norm is not None:  # the norm is that of the batch's own gradient
                 torch._foreach_zero_(held)
+        for name, (least, largest) in self.bounds.items():
+            self.stack.views(self.stack.flat_CP)[name][clients.start : clients.stop].clamp_(least, largest)
         if table_grad is not None:
             self._step_tables(clients, table_grad)
         for client in clients if self.ahead else ():

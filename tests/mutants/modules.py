@@ -120,6 +120,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "pretrained",
         "plugins",
     ),
+    "state/versions": ("draws_of_runs", "optimizers", "correlated_noise", "aggregation", "primitives", "places"),
     "server/traffic": ("rounds", "metrics", "federation", "longer_runs"),
     "client/own_rows": ("host", "evaluate", "local_updates", "fedevocab", "own_vocabularies"),
     "client/texts": (

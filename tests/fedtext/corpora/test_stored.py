@@ -26,7 +26,8 @@ from fedtext.corpora.types import Corpus
 from fedtext.corpora.users import Users
 from fedtext.errors import UserError
 from fedtext.models.language import WordEmbedding
-from fedtext.state.fingerprint import VERSIONS, fingerprint, released
+from fedtext.state.fingerprint import fingerprint, released
+from fedtext.state.versions import VERSIONS
 from fedtext.text.tokens import decode
 from tests import tiny
 from tests.loops import nonempty

@@ -1,13 +1,16 @@
 """Methods whose clients keep a part of the model, or a model of their own: FedPer, LG-FedAvg, Ditto, APFL."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load
 from torch import Tensor
 
 from fedtext.layout import TABLE
 from fedtext.methods import APFL, Ditto, FedPer
-from fedtext.methods.apfl import Clamped
+from fedtext.methods.apfl import ALPHA, Clamped
 from fedtext.methods.base import Model
 from fedtext.parameters import initial
 from tests import tiny
@@ -58,6 +61,19 @@ def test_a_personal_model_begins_as_the_shared_one(method: str) -> None:
     shared, private = initial(tiny.experiment(method), CORPUS)
     own = renamed({name: torch.from_numpy(tensor) for name, tensor in private.items()})
     assert all(nonempty(np.array_equal(own[name], tensor) for name, tensor in shared.items()))
+
+
+@pytest.mark.parametrize("stack", [1, 2])
+@pytest.mark.parametrize(
+    "optimizer", [{"name": "sgd", "lr": 3.0, "momentum": 0.5}, {"name": "adam", "lr": 0.4}], ids=str
+)
+def test_each_step_ends_with_alpha_between_0_and_1(optimizer: dict[str, Any], stack: int) -> None:
+    training = tiny.TRAINING | {"rounds": 1, "optimizer": optimizer, "stack": stack}
+    run = tiny.Finished("apfl", tiny.corpus(2, 12), training=training, evaluation={"personalize": None})
+    states = [load(state) for state in run.fleet.private_states().values()]
+    found = [float(state[ALPHA][0]) for state in nonempty(states)]
+    assert all(0 <= alpha <= 1 for alpha in found)
+    assert {0.0, 1.0} & set(found), "or the steps were too short to reach a bound"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from fedtext.errors import UserError
 from fedtext.secure import records, shamir
 from fedtext.secure.graph import HIDDEN, OPENED, check_late, graph, needed, neighbors_of, withstands
 from fedtext.secure.keys import KeyPair, add_mask, seal, unseal
-from fedtext.state.fingerprint import VERSIONS, fingerprint
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.versions import VERSIONS
 from tests import tiny
 from tests.loops import nonempty
 

@@ -16,7 +16,8 @@ from fedtext.layout import TABLE, Layout
 from fedtext.messages import Update
 from fedtext.server.aggregation import Summation
 from fedtext.server.weighted_sum import WeightedSum
-from fedtext.state.fingerprint import VERSIONS, fingerprint
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.versions import VERSIONS
 from tests import tiny
 from tests.loops import nonempty
 

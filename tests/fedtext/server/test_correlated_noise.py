@@ -17,8 +17,9 @@ from fedtext.ledger.central import errors, strategy, with_coefficients
 from fedtext.matrix_noise import Banded
 from fedtext.server.noise import ServerNoise, add_noise, deviation, expected, noise_errors
 from fedtext.state.checkpoint import OtherRunError, coefficients
-from fedtext.state.fingerprint import VERSIONS, fingerprint, fixed_length, released
+from fedtext.state.fingerprint import fingerprint, fixed_length, released
 from fedtext.state.noise_key import NoiseKey
+from fedtext.state.versions import VERSIONS
 from fedtext.testing.runs import check_run, final
 from tests import tiny
 from tests.loops import nonempty

@@ -19,7 +19,8 @@ from fedtext.records import RoundRecord
 from fedtext.server.federation import Federation
 from fedtext.server.optimizers import Moments, step
 from fedtext.state.checkpoint import MOMENTS, Checkpoints
-from fedtext.state.fingerprint import VERSIONS, fingerprint
+from fedtext.state.fingerprint import fingerprint
+from fedtext.state.versions import VERSIONS
 from tests import tiny
 from tests.checkpoints import SCRATCH
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fedtext.config.experiment import Experiment
 from fedtext.parameters import initial
 from fedtext.seeding import generator
-from fedtext.state import fingerprint as fingerprints
+from fedtext.state import versions
 from fedtext.state.fingerprint import fingerprint, released
 from fedtext.state.noise_key import FILE, NoiseKey, noise_key
 from tests import tiny
@@ -290,6 +290,6 @@ def test_a_target_that_asks_for_less_noise_than_before_makes_another_run() -> No
         noise = {"noise": {"target_epsilon": target}}
         made = central(1.0, **sampled, server={"weights": "uniform"} | noise)
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(fingerprints, "noise_multiplier", lambda _, found=multiplier: found)
-            assert fingerprints._ways(made, 1, 4)["losses"] == changed
-            assert not fingerprints._ways(central(multiplier, **sampled), 1, 4)["losses"], "it is given"
+            patched.setattr(versions, "noise_multiplier", lambda _, found=multiplier: found)
+            assert versions.ways(made, 1, 4)["losses"] == changed
+            assert not versions.ways(central(multiplier, **sampled), 1, 4)["losses"], "it is given"
