@@ -9,6 +9,7 @@ from typing import get_args
 
 from actors import cluster, placement
 from dashboards import store as mlflow_store
+from dashboards.trial import say
 from fedtext.api.disclosed import disclosed
 from fedtext.client.audit_runner import check_words
 from fedtext.config.engine import check_engine, choose_engine, stack_size, trainees, with_engine
@@ -21,6 +22,7 @@ from fedtext.ledger import noise_multiplier
 from fedtext.ledger.central import with_coefficients
 from fedtext.ledger.distributed import is_distributed
 from fedtext.parameters import check_classes
+from fedtext.runtime.slow import said_if_slow
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import coefficients, recorded
 from fedtext.state.fingerprint import fingerprint
@@ -28,6 +30,8 @@ from fedtext.training.config import Engine
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from tune_spaces.cases import Case, refused
+
+READING_S = 5.0  # after which it is said that a corpus is being read
 
 
 def corpora_of(
@@ -57,7 +61,9 @@ def corpora_of(
         if name not in corpora or (audited and not _is_compared(corpora[name])):
             one = group[0]
             facts = one.corpus, one.model.embedding, one.seed, data, one.own_vocabularies
-            corpora[name] = prepare(*facts, train, audited)
+            reading = f"reading the texts of corpus {one.corpus.name}"
+            with said_if_slow(READING_S, partial(say, reading)):
+                corpora[name] = prepare(*facts, train, audited)
             check_classes("tune.metric", experiment.tune.metric, corpora[name])
         for one in group:
             participant_count(one, corpora[name])

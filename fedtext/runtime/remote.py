@@ -9,15 +9,15 @@ import logging
 import os
 import re
 import secrets
-import threading
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from fedtext.errors import UserError
+from fedtext.runtime.slow import said_if_slow
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
@@ -197,20 +197,15 @@ class Remote:
         """
         import pyarrow
 
-        slow = threading.Timer(SLOW_S, self._say_slow, (done,))
-        slow.daemon = True
-        with contextlib.suppress(RuntimeError):  # no thread can be started, and what is done needs none
-            slow.start()
         try:
-            yield
+            with said_if_slow(SLOW_S, partial(self._say_slow, done)):
+                yield
         except (OSError, pyarrow.ArrowException) as error:
             reason = str(error).partition("\n")[0].partition(" Detail: ")[0].rstrip(". ")
             raise UserError(
                 f"{self.what}: {self.shown} cannot be {done} ({reason}): check the address, the network, and the "
                 f"credentials of {self.uri.partition(':')[0]} on this machine"
             ) from error
-        finally:
-            slow.cancel()
 
     def _say_slow(self, done: str) -> None:
         """Warn that this is waited for, unless that was said of the store a short time ago."""

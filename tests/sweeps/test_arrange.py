@@ -1,5 +1,6 @@
 """The corpora of a sweep: each is read once, and all cases of one seed are checked before the next seed's is read."""
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -62,3 +63,23 @@ def test_test_texts_are_compared_with_train_texts_for_audits_alone() -> None:
     (later,) = corpora_of(given, [audited], None, {name: alone}).values()  # as a search suggests one after the other
     assert [each.tolist() for each in later.repeated] == [each.tolist() for each in both.repeated]
     assert corpora_of(given, [plain], None, {name: later})[name] is later
+
+
+def test_it_is_said_which_corpus_is_being_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said, prepare, say = threading.Event(), sweeps.arrange.prepare, sweeps.arrange.say
+
+    def slow(*facts: Any) -> Any:
+        assert said.wait(60)
+        return prepare(*facts)
+
+    def saying(sentence: str) -> None:
+        say(sentence)
+        said.set()
+
+    for name, value in (("READING_S", 0.01), ("prepare", slow), ("say", saying)):
+        monkeypatch.setattr(sweeps.arrange, name, value)
+    given = experiment()
+    corpora_of(given, _cases(given)[:1], None)
+    assert capsys.readouterr().err == "reading the texts of corpus demo\n"
