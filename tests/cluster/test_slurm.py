@@ -91,6 +91,14 @@ def test_an_empty_line_is_no_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
+def test_outside_of_slurm_it_says_how_it_is_submitted(file: str) -> None:
+    argv = ["bash", str(FILES / file)]
+    given = {"PATH": os.environ["PATH"]}
+    done = subprocess.run(argv, env=given, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (2, f"this is a batch file of Slurm: sbatch {FILES / file}\n")
+
+
+@pytest.mark.parametrize("file", ["array.sbatch", "ray.sbatch"])
 def test_an_environment_that_was_not_made_is_one_sentence(file: str, tmp_path: Path) -> None:
     bash = shutil.which("bash")
     assert bash
