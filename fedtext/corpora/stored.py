@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from io import FileIO
@@ -37,10 +36,10 @@ from fedtext.corpora.streamed import StreamedCorpus
 from fedtext.corpora.types import ClientData, TokenSet
 from fedtext.errors import UserError, writing
 from fedtext.runtime import durable
+from fedtext.runtime.abandoned import remove_abandoned
 from fedtext.runtime.folders import cache_folder
 
 FORMAT = 3  # of the folders
-_ABANDONED = 24 * 3600.0  # seconds since the last change to a draft, whose process must have been killed
 
 
 class StoredClients(Sequence[ClientData]):
@@ -206,7 +205,7 @@ def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClient
     if not folder.is_dir():
         with writing(folder, "corpus.storage"):
             durable.make_folder(folder.parent)
-            _remove_abandoned(folder)
+            remove_abandoned(folder.parent.glob(f".{folder.name}-*"))
             # Nobody else can read it, since texts are private. Machines that share the cache have equal process ids.
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             try:
@@ -217,12 +216,3 @@ def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClient
             finally:
                 shutil.rmtree(draft, ignore_errors=True)
     return StoredClients(folder)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove the drafts of a folder that processes which were killed have left."""
-    for draft in folder.parent.glob(f".{folder.name}-*"):
-        with suppress(OSError):  # another process removes it too
-            last = max(path.stat().st_mtime for path in [draft, *draft.iterdir()])
-            if time.time() - last > _ABANDONED:
-                shutil.rmtree(draft)

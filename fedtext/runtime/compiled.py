@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from fedtext.errors import UserError
+from fedtext.runtime.abandoned import remove_abandoned
 
 PACKAGE = Path(__file__).parent.parent
 BITS = {torch.float32: 32, torch.float64: 64}
 DIGEST = 32  # bytes at the end of a library
 PATIENCE_S = 300.0  # with a compiler, which takes seconds, and on a busy machine a minute
+_MAKING = "making-"  # begins the names of folders in which libraries are made
 COMPILERS = ("cc", "gcc", "clang")
 NO_COMPILER = f"no C compiler was found ({', '.join(COMPILERS)}, or $CC); install one, such as gcc"
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
@@ -168,7 +170,8 @@ def _compile(source: Path, command: list[str], to: Path) -> None:
 
     It is made in a folder of its own first: other processes may do the same at the same time.
     """
-    with tempfile.TemporaryDirectory(dir=to.parent) as folder:
+    remove_abandoned(to.parent.glob(f"{_MAKING}*"))
+    with tempfile.TemporaryDirectory(prefix=_MAKING, dir=to.parent) as folder:
         made = Path(folder, to.name)
         done = _run([*command, "-o", str(made), str(source)], f"compile {source.name}")
         if done.returncode or not made.exists():
