@@ -199,6 +199,11 @@ def _wanted(share: float, sizes_C: NDArray[Any], draw: np.random.Generator) -> N
 def _held(client: RawClient, share: float, seed: int, number: int, by_class: bool) -> NDArray[np.bool_]:
     """Draw the train texts that are held out for validation, from (seed, "validation", client)."""
     held_N = held_out(client.train, share, generator(seed, "validation", client=number), by_class=by_class)
+    if len(held_N) == 1:
+        raise UserError(
+            f"corpus.validation = {share}: client {client.name!r} has 1 train text, and needs another one to hold out: "
+            "add texts, leave this client out, or set corpus.validation to 0"
+        )
     if held_N.all() or not held_N.any():
         side = "train" if held_N.all() else "validation"
         raise UserError(

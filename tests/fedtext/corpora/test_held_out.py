@@ -88,6 +88,12 @@ def test_a_share_that_leaves_a_side_empty_is_refused(share: float, advice: str) 
         encoded(corpus_of(numbered("a", 4, 4), validation=share))
 
 
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_a_client_with_one_train_text_is_not_told_of_another_share(share: float) -> None:
+    with pytest.raises(UserError, match=r"client 'a' has 1 train text, and needs another one to hold out: add texts"):
+        encoded(corpus_of(numbered("a", 1, 0), validation=share))
+
+
 def test_copies_of_a_text_are_held_out_together() -> None:
     copies = split(*"aaabcd")
     sizes = set()
