@@ -33,6 +33,7 @@ from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.failures import AGAIN, OTHERS, Failures
+from fedtext.state.fixed_part import FixedPart, fixed_size
 from fedtext.state.machines import Machines
 from fedtext.wire.decoder import Decoder
 
@@ -77,6 +78,8 @@ class Federation(Generic[FleetT]):
         self.names = fleet.clients.names
         self.trainees = trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.adversaries = adversaries(experiment, len(trainees))
+        if checkpoints:
+            checkpoints.fixed = FixedPart(fixed_size(self.layout, experiment.model.fixes, experiment.aggregation))
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history = snapshot.flat, list(snapshot.history)

@@ -15,6 +15,7 @@ from fedtext.state.digests import damage
 REPLACED = "the checkpoints in {} are replaced while they are read: try again, or once the run has ended"
 LOOKS = 10  # at a folder whose writer replaces the checkpoints that are being read
 FORMAT = 2  # of a checkpoint; the first one had a file for each client, and all records in state.json
+PARTED = 3  # the same, with parameters that never change in a file of their own
 STATE = "state.json"  # what a checkpoint is: its format, fingerprint, round and number of records
 
 
@@ -78,10 +79,10 @@ def records_of(state: Path, content: Mapping[str, Any]) -> list[RoundRecord]:
 
 def _check_format(state: Path, written: int) -> None:
     """Raise UserError if another version of fedtext wrote a checkpoint in another format."""
-    if written == FORMAT:
+    if written in (FORMAT, PARTED):
         return
     version = "an earlier version" if written < FORMAT else "a later version"
     raise UserError(
-        f"{version} of fedtext wrote the checkpoint {state} (format {written}, and this one reads {FORMAT}): continue "
-        f"its run with that version, or remove {state.parent} to start it again"
+        f"{version} of fedtext wrote the checkpoint {state} (format {written}, and this one reads {FORMAT} and "
+        f"{PARTED}): continue its run with that version, or remove {state.parent} to start it again"
     )
