@@ -9,7 +9,8 @@ import torch
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.models.base import ModelConfig
-from fedtext.models.checkpointed import TransformerConfig
+from fedtext.models.checkpointed import TransformerConfig, settings
+from fedtext.models.native_block import IN_C
 from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.compiled import compile_problem
 from fedtext.training.config import Engine
@@ -25,7 +26,6 @@ ENGINES = {
     "triton": "{what} in one kernel, equal to torch's to rounding",
     "native": "{what} in C, equal to torch's to rounding",
 }
-BLOCKS_IN_C = ("gpt2",)  # architectures of decoders whose blocks engine native computes as a whole
 ACTORS = 16  # least number of blocks, so that as many actors have work
 
 
@@ -40,8 +40,8 @@ def _part(model: ModelConfig) -> str:
     if isinstance(model, TransformerConfig):
         if not model.adapter:
             return f"the attention of a {model.name}"
-        known = getattr(model, "architecture", None) in BLOCKS_IN_C or model.name == "transformer"
-        return f"the {'blocks' if known else 'attention and products'} of a {model.name}"
+        whole = settings(model).model_type in IN_C
+        return f"the {'blocks' if whole else 'attention and products'} of a {model.name}"
     return f"{'the steps' if isinstance(model, Recurrent) else 'the first layer'} of a {model.name}"
 
 

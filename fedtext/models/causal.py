@@ -42,6 +42,8 @@ from fedtext.models.unpadded import Places, implementation, run_unpadded
 from fedtext.text import pretrained
 from fedtext.text.byte_pairs import never
 
+LENGTH_DEPENDENT = ("dynamic", "longrope")  # types of rotary positions
+
 
 class CausalLanguageModel(TransformerConfig, LanguageConfig):
     """Causal language model: GPT-2 or Llama, from a checkpoint or from random weights, predicts the next token.
@@ -124,6 +126,12 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
             raise UserError(
                 f"model.checkpoint: {self.checkpoint} has an output layer that is not its word table "
                 "(tie_word_embeddings: false), which would be lost: name a checkpoint without one"
+            )
+        kind = (getattr(settings(self), "rope_parameters", None) or {}).get("rope_type", "default")
+        if kind in LENGTH_DEPENDENT:
+            raise UserError(
+                f"model.checkpoint: {self.checkpoint} has rotary positions of the type {kind}, which depend on the "
+                "longest text of a batch: name one with another type"
             )
         positions = self.reach
         if max_length is None or max_length > positions + 1:

@@ -213,8 +213,18 @@ def first_position(made: Any) -> int:
 
     Args:
         made: A configuration of the package transformers.
+
+    Raises:
+        UserError: It does not say it.
     """
-    return int(made.pad_token_id) + 1 if ARCHITECTURES[made.model_type].shifted else 0
+    if not ARCHITECTURES[made.model_type].shifted:
+        return 0
+    if made.pad_token_id is None:
+        raise UserError(
+            f"model.checkpoint: its config.json has no pad_token_id, after which the positions of a {made.model_type} "
+            "begin: name another"
+        )
+    return int(made.pad_token_id) + 1
 
 
 def positions_of(made: Any) -> int:
@@ -222,10 +232,14 @@ def positions_of(made: Any) -> int:
 
     Args:
         made: A configuration of the package transformers.
+
+    Raises:
+        UserError: As in ``first_position``.
     """
     there = made.max_position_embeddings - first_position(made)
-    window = getattr(made, "sliding_window", None)  # farther back a token would not see
-    return int(min(there, window or there))
+    kinds = getattr(made, "layer_types", None) or ["sliding_attention"]  # without it all layers are alike
+    window = getattr(made, "sliding_window", None) if "sliding_attention" in kinds else None
+    return int(min(there, window or there))  # farther back a token would not see
 
 
 def _start_at_0(embeddings: Any, first: int) -> None:

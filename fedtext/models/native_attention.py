@@ -127,6 +127,7 @@ def attend(
     Returns:
         The outputs, shape (S, D). They have first derivatives only.
     """
+    assert query_SD.dtype == key_SD.dtype == value_SD.dtype
     assert query_SD.dtype in BITS
     assert scale > 0
     assert starts.dtype == torch.int64

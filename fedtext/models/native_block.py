@@ -28,6 +28,7 @@ _ACTIVATIONS = {
 }
 _FIRST = ("gpt2",)  # LayerNorm comes before the parts
 _KEYS = ("query", "key", "value", "output", "up", "down")  # of the layers, in the order of models/transformer.c
+IN_C = tuple(_ACTIVATIONS)  # architectures whose blocks engine native computes as a whole
 # The modules of each architecture: attention and its dropout, and of either part LayerNorm and the outputs' dropout.
 _BERT = (
     ("attention.self", "dropout"),

@@ -144,7 +144,8 @@ def attention(
     if (shared := query_BNTA.shape[1] // key_BNTA.shape[1]) > 1:
         key_BNTA, value_BNTA = (part.repeat_interleave(shared, 1) for part in (key_BNTA, value_BNTA))
     parts, mask = (query_BNTA, key_BNTA, value_BNTA), attention_mask
-    heads, width, dtype = query_BNTA.shape[1], query_BNTA.shape[3], query_BNTA.dtype
+    # Rotary positions make queries and keys float32 where products, and so values, are in bfloat16.
+    heads, width, dtype = query_BNTA.shape[1], query_BNTA.shape[3], value_BNTA.dtype
     causal = getattr(module, "is_causal", False) and query_BNTA.shape[2] > 1  # one token, with those before it, is last
     wide = dtype == torch.bfloat16 and query_BNTA.device.type == "cpu"
     if wide:

@@ -100,7 +100,10 @@ def never(tokenizer: str) -> list[int]:
     pairs = (pair if isinstance(pair, list) else pair.split(" ", 1) for pair in model["merges"])
     joined = {first + second.removeprefix(inner) for first, second in pairs}
     whole = set(model["vocab"]) if model.get("ignore_merges") else set()  # a word that is an entry is not put together
-    found = whole | joined | {model.get("unk_token")} | {token["content"] for token in added if not token["special"]}
+    found = whole | joined | {token["content"] for token in added if not token["special"]}
+    found -= set(FRAMED)
+    if not model.get("byte_fallback"):  # what a text has for characters that are in no pair
+        found.add(model.get("unk_token"))
     if model.get("byte_fallback"):  # bytes of characters that it does not know
         found |= {f"<0x{byte:02X}>" for byte in range(BYTES)}
     special = {token["content"] for token in added if token["special"]} | set(FRAMED)

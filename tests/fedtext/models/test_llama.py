@@ -37,6 +37,7 @@ SMALL |= {"intermediate": 24, "positions": POSITIONS, "dropout": 0.0}
 LONG = SMALL | {"positions": 100}
 ALL = ["query", "key", "value", "output", "gate", "up", "down"]
 LATE = {"personalize": None, "every": 2}
+TEXTS = ["the cat sat on the mat", "a cat saw the dog"]
 ARCHITECTURES = ["llama", "mistral", "qwen2", "qwen3"]
 
 
@@ -145,6 +146,27 @@ def test_engine_native_and_stored_outputs_give_the_same_to_rounding(tmp_path: Pa
             assert torch.allclose(tensor, expected[name], rtol=1e-9, atol=1e-12), name
 
 
+@pytest.mark.parametrize("adapter", [None, {"lora": {"rank": 2, "modules": ALL}}], ids=["whole", "adapter"])
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_attention_is_in_float32_where_products_are_in_bfloat16(
+    tmp_path: Path, architecture: str, adapter: dict[str, Any] | None
+) -> None:
+    """Rotary positions make queries and keys float32, and values stay in bfloat16."""
+    found = {}
+    for precision in ("float32", "bfloat16"):
+        network = ours(theirs(architecture), tmp_path, adapter=adapter, precision=precision).float()
+        network.embedding.requires_grad_(False)
+        for native in (False, True):
+            found[precision, native] = loss_and_gradients(network, replace(batch(), native=native))
+    exact = found["float32", False]
+    size = sum(float(tensor.square().sum()) for tensor in exact.values()) ** 0.5
+    for native in (False, True):
+        rounded = found["bfloat16", native]
+        assert rounded["loss"].item() == pytest.approx(exact["loss"].item(), rel=0.03)
+        far = sum(float((tensor - exact[name]).square().sum()) for name, tensor in nonempty(rounded.items())) ** 0.5
+        assert far < 0.15 * size, native
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -162,15 +184,38 @@ def test_a_run_has_the_same_bits_in_any_packing_and_after_an_interruption(change
     check_run(tiny.language_model("fedavg", **{"model": LONG, "evaluation": LATE} | changes))
 
 
+def of_bytes(begin: str | None) -> tokenizers.Tokenizer:
+    """Byte pairs as those of Llama 3 and Qwen."""
+    pairs = tokenizers.Tokenizer.from_str(byte_pairs.trained(TEXTS, 270))
+    pairs.add_special_tokens([END, *([begin] if begin else [])])
+    return pairs
+
+
+def of_characters() -> tokenizers.Tokenizer:
+    """Pairs of characters, and bytes of those that are in none, as those of Llama 2 and Mistral."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    normal, decoding = tokenizers.normalizers, tokenizers.decoders
+    made.normalizer = normal.Sequence([normal.Prepend("▁"), normal.Replace(" ", "▁")])
+    parts = [decoding.Replace("▁", " "), decoding.ByteFallback(), decoding.Fuse(), decoding.Strip(" ", 1, 0)]
+    made.decoder = decoding.Sequence(parts)
+    alone = [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=330, special_tokens=["<unk>", "<s>", "</s>", *alone], show_progress=False
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    content = json.loads(made.to_str())
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] not in alone]
+    return tokenizers.Tokenizer.from_str(json.dumps(content))
+
+
 def whole_checkpoint(
-    folder: Path, architecture: str, begin: str | None
+    folder: Path, architecture: str, begin: str | None, pairs: tokenizers.Tokenizer | None = None, end: str = END
 ) -> tuple[Any, tokenizers.Tokenizer, dict[str, Any]]:
     """A checkpoint in bfloat16 with its tokenizer, saved, and the keys of a run that hardly moves it."""
-    pairs = tokenizers.Tokenizer.from_str(byte_pairs.trained(["the cat sat on the mat", "a cat saw the dog"], 270))
-    pairs.add_special_tokens([END, *([begin] if begin else [])])
+    pairs = of_bytes(begin) if pairs is None else pairs
     sizes = {"vocab_size": pairs.get_vocab_size() + 5, "max_position_embeddings": 30}
     theirs(architecture, **sizes).bfloat16().save_pretrained(folder / "theirs")
-    named = {"eos_token": END} | ({"bos_token": begin} if begin else {})
+    named = {"eos_token": end} | ({"bos_token": begin} if begin else {})
     transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, **named).save_pretrained(folder / "theirs")
     model = {"name": "causal", "checkpoint": str(folder / "theirs"), "embedding": {"dim": 16}, "dropout": 0.0}
     corpus = {"name": "ptb", "clients": 1, "validation": 0.0, "max_length": 30}
@@ -178,6 +223,31 @@ def whole_checkpoint(
     training = {"rounds": 1, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1e-12}}
     source = transformers.AutoModelForCausalLM.from_pretrained(folder / "theirs", dtype=torch.float32).eval()
     return source, pairs, {"model": model, "corpus": corpus, "training": training}
+
+
+@pytest.mark.parametrize(("end", "added"), [("</s>", []), ("<|im_end|>", ["<|im_start|>", "<|im_end|>"])])
+def test_pairs_of_characters_are_predicted_as_the_package_does(tmp_path: Path, end: str, added: list[str]) -> None:
+    """<s> and </s> are entries of the tokenizer, and the end of a text may be another one; none of it has <unk>."""
+    pairs = of_characters()
+    pairs.add_special_tokens(added)
+    source, pairs, changes = whole_checkpoint(tmp_path, "mistral", "<s>", pairs, end)
+    trained = run(tmp_path, **changes).model
+    bound = trained._bind(None)
+    rows, first = trained._writing(bound).rows("the żebra"), len(byte_pairs.FRAMED) - 1
+    encoded = pairs.encode("the żebra", add_special_tokens=False).ids
+    assert [row - 1 - first for row in rows[1:]] == encoded
+    there = {
+        first + number: number
+        for entry, number in pairs.get_vocab().items()
+        if entry not in ("<unk>", "<s>", "</s>", *added)
+    }
+    there[EOS_ID - 1] = pairs.token_to_id(end)
+    with torch.no_grad():
+        found_TV = bound.model.network.following(torch.tensor([rows]) - 1)[0].log_softmax(1)
+        logits_TV = source(torch.tensor([[pairs.token_to_id("<s>"), *encoded]])).logits[0]
+    expected_TV = logits_TV[:, [*there.values()]].log_softmax(1)
+    assert torch.allclose(found_TV[:, [*there]], expected_TV, atol=1e-4)
+    assert found_TV.exp()[:, [*there]].sum(1).allclose(torch.ones(len(rows)), atol=1e-5), "nothing else has a share"
 
 
 @pytest.mark.parametrize("adapted", [False, True])
@@ -271,6 +341,28 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     windowed.check(7)
     with pytest.raises(UserError, match=r"corpus.max_length: .* 6 positions, .* at most 7"):
         windowed.check(8)
+    theirs("qwen2", sliding_window=6, use_sliding_window=True, max_window_layers=3).save_pretrained(tmp_path)
+    windowed.check(POSITIONS + 1)
+    theirs(rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has rotary positions of the type dynamic, which depend on the longest text"):
+        windowed.check(7)
+
+
+def test_files_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    theirs().save_pretrained(tmp_path)
+    given = CausalLanguageModel.model_validate({"checkpoint": str(tmp_path), "embedding": {"dim": 16}})
+    for change, said in (
+        (
+            {"num_key_value_heads": 4},
+            r"has layers.0.self_attn.k_proj.weight of shape \[8, 16\], .* asks for \[16, 16\]",
+        ),
+        ({"num_hidden_layers": 2}, r"has \S*layers.2.\S+, of which its config.json knows nothing"),
+    ):
+        about = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(about | change))
+        with pytest.raises(UserError, match=said):
+            whole(Parts(given, VOCABULARY))
+        (tmp_path / "config.json").write_text(json.dumps(about))
 
 
 def test_a_gated_layer_has_about_as_many_weights_as_one_without() -> None:
