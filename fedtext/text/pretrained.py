@@ -17,6 +17,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 import torch
 from pydantic import AfterValidator
+from safetensors import SafetensorError, safe_open
 
 from fedtext.errors import UserError
 from fedtext.runtime.paths import expanded
@@ -37,6 +38,7 @@ def _anywhere(checkpoint: str) -> str:
     return str(folder.resolve()) if folder.is_dir() else checkpoint
 
 
+_TABLES = ("word_embeddings.weight", "wte.weight", "embed_tokens.weight")  # names of word tables
 _OF_A_BLOCK = re.compile(r"(^|\.)(layers?|h)\.\d+\..*\.weight$")  # a weight, as it is called in all architectures
 
 Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
@@ -161,7 +163,7 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
     Raises:
         UserError: It cannot be read, or D is not ``dim``.
     """
-    table_WD: np.ndarray = network(checkpoint).get_input_embeddings().weight.detach().numpy()
+    table_WD: np.ndarray = _word_table(checkpoint).numpy()
     if table_WD.shape[1] != dim:
         raise UserError(
             f"checkpoint {checkpoint} has word vectors of dimension {table_WD.shape[1]} but model.embedding.dim is "
@@ -190,6 +192,25 @@ def _without_reports() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
+
+
+def _word_table(checkpoint: str) -> torch.Tensor:
+    """Return the word-embedding table in float32, without the other weights if they are in a folder of safetensors.
+
+    Raises:
+        UserError: As in ``network``.
+    """
+    folder = Path(locate(checkpoint))
+    try:
+        for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
+            with safe_open(file, "pt") as tensors:
+                names = [name for name in tensors.keys() if name.endswith(_TABLES)]  # noqa: SIM118
+                if len(names) == 1:
+                    return tensors.get_tensor(names[0]).float()
+    except (OSError, SafetensorError):
+        pass  # which the package says in its own words
+    found: torch.Tensor = network(checkpoint).get_input_embeddings().weight.detach()
+    return found
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:

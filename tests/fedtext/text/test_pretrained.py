@@ -182,6 +182,22 @@ def test_weights_that_a_checkpoint_lacks_are_not_made_up(checkpoint: Path, tmp_p
         TransformerEncoder(from_checkpoint(tmp_path))
 
 
+def test_a_word_table_is_read_without_the_other_weights(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = transformers.AutoModel.from_pretrained(checkpoint).get_input_embeddings().weight.detach().numpy()
+    whole = pretrained.network
+    monkeypatch.setattr(pretrained, "network", lambda checkpoint: pytest.fail("the network is loaded"))
+    vectors = pretrained.word_vectors(str(checkpoint), 8)
+    rows = dict(zip(vectors.words, vectors.vectors_WD, strict=True))
+    assert np.array_equal([rows[piece] for piece in PIECES], expected)
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    (tmp_path / "copy" / "model.safetensors").write_bytes(b"damaged")
+    monkeypatch.setattr(pretrained, "network", whole)
+    with pytest.raises(UserError, match="nothing that can be read in that folder"):
+        pretrained.word_vectors(str(tmp_path / "copy"), 8)
+
+
 def test_weights_of_a_head_are_left_out_without_a_word(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
     transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=5, **sizes)).save_pretrained(tmp_path)
