@@ -21,7 +21,6 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
-from fedtext.models.inits import CheckpointInit
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.parameters import build_network, check_fit, initial
 from fedtext.server.federation import Federation
@@ -103,22 +102,6 @@ def test_a_checkpoint_is_trained_from_its_own_words_and_weights(checkpoint: Path
     assert np.isfinite(tiny.Finished("fedavg", corpus, **rest).rows[-1].metrics["loss"])
 
 
-def test_words_start_from_the_pieces_that_they_are(checkpoint: Path) -> None:
-    """Also of a model that is no transformer; other words are drawn, about as large."""
-    init = {"checkpoint": {"source": str(checkpoint)}}
-    made = tiny.experiment(corpus={"name": "demo"} | SHORT, model={"embedding": {"dim": 8, "init": init}})
-    corpus = prepare(made.corpus, made.model.embedding, 0, None)
-    theirs = transformers.AutoModel.from_pretrained(checkpoint).get_input_embeddings().weight.detach().numpy()
-    assert corpus.table_VD is not None
-    assert np.array_equal(corpus.table_VD[corpus.vocabulary.index("good")], theirs[PIECES.index("good")])
-    drawn = corpus.table_VD[[row for row, word in enumerate(corpus.vocabulary) if row and word not in PIECES]]
-    assert len(drawn) > 100
-    assert drawn.std() == pytest.approx(theirs.std(), rel=0.3)
-    made = tiny.experiment(model={"embedding": {"dim": 9, "init": init}})
-    with pytest.raises(UserError, match=r"has word vectors of dimension 8 but model.embedding.dim is 9: set it to 8"):
-        prepare(made.corpus, made.model.embedding, 0, None)
-
-
 @pytest.mark.parametrize(
     ("model", "corpus", "sentence"),
     [
@@ -182,22 +165,6 @@ def test_weights_that_a_checkpoint_lacks_are_not_made_up(checkpoint: Path, tmp_p
         TransformerEncoder(from_checkpoint(tmp_path))
 
 
-def test_a_word_table_is_read_without_the_other_weights(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    expected = transformers.AutoModel.from_pretrained(checkpoint).get_input_embeddings().weight.detach().numpy()
-    whole = pretrained.network
-    monkeypatch.setattr(pretrained, "network", lambda checkpoint: pytest.fail("the network is loaded"))
-    vectors = pretrained.word_vectors(str(checkpoint), 8)
-    rows = dict(zip(vectors.words, vectors.vectors_WD, strict=True))
-    assert np.array_equal([rows[piece] for piece in PIECES], expected)
-    shutil.copytree(checkpoint, tmp_path / "copy")
-    (tmp_path / "copy" / "model.safetensors").write_bytes(b"damaged")
-    monkeypatch.setattr(pretrained, "network", whole)
-    with pytest.raises(UserError, match="nothing that can be read in that folder"):
-        pretrained.word_vectors(str(tmp_path / "copy"), 8)
-
-
 def test_weights_of_a_head_are_left_out_without_a_word(tmp_path: Path) -> None:
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
     transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=5, **sizes)).save_pretrained(tmp_path)
@@ -229,17 +196,6 @@ def test_a_faulty_checkpoint_is_one_sentence(checkpoint: Path, tmp_path: Path) -
     with pytest.raises(UserError, match=r"nothing that can be read in that folder|has no tokenizer"):
         tokenizer(str(empty))
     assert locate("__main__") == "__main__"
-
-
-def test_word_vectors_are_the_checkpoints_own_unless_another_is_named(checkpoint: Path) -> None:
-    given = {"checkpoint": str(checkpoint)}
-    for init, missing in (({"checkpoint": {"missing": "zero"}}, "zero"), ({"checkpoint": None}, "random")):
-        made = TransformerClassifier.model_validate(given | {"embedding": {"dim": 8, "init": init}})
-        assert made.embedding.init == CheckpointInit(source=str(checkpoint), missing=missing)
-    named = {"checkpoint": {"source": "other"}}
-    assert TransformerClassifier.model_validate(given | {"embedding": {"dim": 8, "init": named}}).embedding.init == (
-        CheckpointInit(source="other")
-    )
 
 
 def test_where_clients_live_a_checkpoint_needs_no_weights(checkpoint: Path, tmp_path: Path) -> None:
