@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TypeVar
 
+import yaml
 from yaml.representer import Representer, SafeRepresenter
 
 T = TypeVar("T")
@@ -32,5 +33,6 @@ class NamedDict(dict[str, T]):
         raise KeyError(f"no {self.what} {name} {self.where}; {advice if self else 'there are none'}")
 
 
-for _representer in (SafeRepresenter, Representer):  # else YAML would take it for an object of Python
+# Else YAML would take it for an object of Python. A dumper that has representers of its own does not see its base's.
+for _representer in (SafeRepresenter, Representer, yaml.SafeDumper, yaml.Dumper):
     _representer.add_representer(NamedDict, SafeRepresenter.represent_dict)

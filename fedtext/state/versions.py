@@ -12,11 +12,13 @@ from fedtext.config.secure import counted
 from fedtext.layout import is_table
 from fedtext.ledger.central import composed, noise_multiplier
 from fedtext.ledger.distributed import is_distributed
+from fedtext.methods.apfl import APFL
 from fedtext.methods.asp_mtl import ASPMTL
 from fedtext.methods.copies import Copying
 from fedtext.methods.fedmmd import FedMMD
 from fedtext.methods.frozen import Frozen
 from fedtext.methods.kteps import KTEPS
+from fedtext.models.inits import CheckpointInit
 from fedtext.models.places import places_of
 from fedtext.models.sizes import without_memory
 from fedtext.parameters import build_network
@@ -30,7 +32,9 @@ VERSIONS = {
     "rounding": 2,
     "inward": 1,  # noise of the server: the parts of its sum are rounded towards zero
     "causal": 2,  # the model of this name: its layers are computed for the tokens alone
-    "barred": 1,  # this model from a checkpoint, with byte pairs: what no text has is never predicted
+    # Byte pairs and a checkpoint: what no text has is never predicted by this model, and the rows of <s>, </s> and
+    # <unk> are those of the tokenizer's ends also where it has entries of these names.
+    "barred": 2,
     "stacked": 1,  # stacks with engine native: a recurrent classifier's step is computed in C
     # Transformers with engine native in bfloat16: products have rows of zeros at the end, for which dropout draws too.
     "filled": 1,
@@ -74,6 +78,7 @@ def ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
     adapter = getattr(experiment.model, "adapter", None)
     lora = getattr(adapter, "lora", None)
     pretrained = experiment.model.name == "causal" and getattr(experiment.model, "checkpoint", None) is not None
+    init = experiment.model.embedding.init
     invited, divided = experiment.participation.invited(clients), not experiment.server.secure_aggregation
     buffer = experiment.server.buffer.size if experiment.server.buffer else None
     come = experiment.participation.summed(clients, buffer)
@@ -84,7 +89,7 @@ def ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "rounding": bool(experiment.server.noise) and secret and not is_distributed(experiment),
         "inward": bool(experiment.server.noise) and not is_distributed(experiment),
         "causal": experiment.model.name == "causal",
-        "barred": pretrained and isinstance(experiment.corpus.text, BPE),
+        "barred": isinstance(experiment.corpus.text, BPE) and (pretrained or isinstance(init, CheckpointInit)),
         "stacked": native and stack > 1,
         "filled": rounded,
         "halves": rounded and adapter is not None,
@@ -102,7 +107,7 @@ def ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "doubles": native and isinstance(experiment.method, KTEPS),
         "blocks": native and experiment.model.name in ("transformer", "causal"),
         "tied": _tied(experiment, clients),
-        "projected": experiment.method.name == "apfl" and getattr(experiment.method, "adaptive", False),
+        "projected": isinstance(experiment.method, APFL) and experiment.method.adaptive,
         "still": _kept_by_decay(experiment) or _in_some_tables(experiment, clients),
         "unseen": getattr(experiment.corpus, "on_disk", False) and any(a.needs_unseen for a in experiment.audits),
     }

@@ -8,7 +8,7 @@ Legend: W pieces of a tokenizer, D embedding.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -195,20 +195,17 @@ def _without_reports() -> Iterator[None]:
 
 
 def _word_table(checkpoint: str) -> torch.Tensor:
-    """Return the word-embedding table in float32, without the other weights if they are in a folder of safetensors.
+    """Return the word-embedding table in float32, without the other weights if all are in one file of safetensors.
 
     Raises:
         UserError: As in ``network``.
     """
-    folder = Path(locate(checkpoint))
-    try:
-        for file in sorted(folder.glob("*.safetensors")) if folder.is_dir() else ():
-            with safe_open(file, "pt") as tensors:
-                names = [name for name in tensors.keys() if name.endswith(_TABLES)]  # noqa: SIM118
-                if len(names) == 1:
-                    return tensors.get_tensor(names[0]).float()
-    except (OSError, SafetensorError):
-        pass  # which the package says in its own words
+    file = Path(locate(checkpoint)) / "model.safetensors"
+    if file.is_file():
+        with suppress(OSError, SafetensorError), safe_open(file, "pt") as tensors:  # the package says what is wrong
+            names = [name for name in tensors.keys() if name.endswith(_TABLES)]  # noqa: SIM118
+            if len(names) == 1:
+                return tensors.get_tensor(names[0]).float()
     found: torch.Tensor = network(checkpoint).get_input_embeddings().weight.detach()
     return found
 
