@@ -67,14 +67,15 @@ def main(words: Sequence[str] | None) -> int:
     arguments = parser().parse_args(words)
     from fedtext.config.spaces import SPACES
     from sweeps import listing, listing_table
-    from sweeps.places import PLAN, STORAGE, home
+    from sweeps.places import PLAN, STORAGE, candidates, home
 
     storage = home() / STORAGE if arguments.storage is None else _local(arguments.storage, "--storage")
     if arguments.storage and not storage.is_dir():
         raise UserError(f"--storage: there is no folder {storage}")
     if arguments.run is not None:
         given = _local(arguments.run, "ls")
-        folder = given if (given / PLAN).is_file() else storage / given
+        places = candidates(storage, str(given))
+        folder = next((place for place in places if (place / PLAN).is_file()), storage / given)
         found, shipped = [listing.run(folder)], []
     else:
         found, shipped = listing.runs(storage), listing.experiments(SPACES)

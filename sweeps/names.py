@@ -10,7 +10,7 @@ from fedtext.runtime.lock import locked
 from fedtext.runtime.paths import is_uri, local_path
 from fedtext.runtime.remote import Remote
 from fedtext.state.copy import Copy
-from sweeps.places import PLAN, STORAGE, home
+from sweeps.places import PLAN, STORAGE, candidates, home
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,149}"  # as of the experiment
 
@@ -62,7 +62,7 @@ def find(storage: Path, run: str, what: str) -> Path:
             raise UserError(f"{what}: there is no run at {remote}")
         return _pulled(remote)
     run = str(remote.local) if remote else str(local_path(run, what)) if run else ""
-    path = Path(run) if run and (Path(run) / PLAN).is_file() else storage / run
+    path = next((path for path in candidates(storage, run) if (path / PLAN).is_file()), storage / run)
     if not (path / PLAN).is_file():
         if run and (Path(run) / "experiment.yaml").is_file() and any(Path(run).glob("round-*")):
             raise UserError(

@@ -17,3 +17,8 @@ def home() -> Path:
     if named := os.environ.get("FEDTEXT_HOME"):
         return expanded(named, "$FEDTEXT_HOME").resolve()
     return expanded("~/fedtext", "$FEDTEXT_HOME") if job_ships_code() else Path.cwd()
+
+
+def candidates(storage: Path, run: str) -> list[Path]:
+    """Return where a run can be that is given as a path or a name: as ``runs/NAME`` it may be in $FEDTEXT_HOME."""
+    return [Path(run), storage / run, home() / run] if run else []

@@ -10,6 +10,7 @@ from a file.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired
@@ -30,6 +31,7 @@ from fedtext.layout import is_table
 from fedtext.ledger import FILE as LEDGER
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
+from fedtext.runtime.paths import expanded
 from fedtext.state.draft import check_others, replacement
 from fedtext.state.model_adapter import ADAPTER, INITIAL_ADAPTER, save_adapter
 from fedtext.state.model_checkpoint import relocated, save_checkpoint
@@ -57,6 +59,17 @@ class _About(TypedDict):
     clients: int
     names: list[str]
     packages: NotRequired[list[Package]]  # of plug-ins that are installed modules
+
+
+def _what_to_give(folder: Path) -> str:
+    """Return what to do if a folder has no model: results may be in $FEDTEXT_HOME, not in the working folder."""
+    results = os.environ.get("FEDTEXT_HOME")
+    if not results or folder.is_absolute():
+        return "give the folder of a model, such as runs/NAME/TRIAL/model"
+    home = expanded(results, "$FEDTEXT_HOME")
+    if (home / folder / ABOUT).is_file():
+        return f"it is in $FEDTEXT_HOME: give {home / folder}"
+    return f"give the folder of a model, such as {home}/runs/NAME/TRIAL/model (runs are in $FEDTEXT_HOME)"
 
 
 def write(trained: Trained, folder: Path, own: bool = False) -> None:
@@ -151,7 +164,7 @@ def read(folder: Path, trust_plugins: bool = False) -> Trained:
             trusted, or needs a package that is not installed.
     """
     if not (folder / ABOUT).is_file():
-        raise UserError(f"{folder} has no {ABOUT}: give the folder of a model, such as runs/NAME/TRIAL/model")
+        raise UserError(f"{folder} has no {ABOUT}: {_what_to_give(folder)}")
     written = read_json(folder / ABOUT, dict[str, Any], AGAIN)
     if written.get("format") != FORMAT:
         raise UserError(

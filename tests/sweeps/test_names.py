@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import platform.ls
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,6 +72,21 @@ def test_a_storage_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: p
     assert names.places("a~b") == (tmp_path / "results" / "a~b", None)
     with pytest.raises(UserError, match=r"^storage: ~no-such-user/x begins with a home folder that there is not"):
         names.places("~no-such-user/x")
+
+
+def test_a_run_is_found_by_runs_and_its_name_in_the_folder_of_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The guides name a run runs/NAME, which is in $FEDTEXT_HOME if that is set."""
+    folder = tmp_path / "results" / "runs" / "first"
+    folder.mkdir(parents=True)
+    (folder / "plan.json").write_text("{}")
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path / "results"))
+    assert names.find(folder.parent, "runs/first", "report") == folder
+    assert platform.ls.main(["runs/first"]) == 0
+    assert "first  interrupted" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"^report: there is no run runs/second in .*runs; the latest there are first$"):
+        names.find(folder.parent, "runs/second", "report")
 
 
 def test_a_folder_of_a_run_without_ray_is_named_as_such(tmp_path: Path) -> None:

@@ -60,6 +60,17 @@ def test_what_is_no_model_folder_is_refused(damage: Any, sentence: str, tmp_path
         fedtext.Model.load(tmp_path / "model")
 
 
+def test_a_model_that_is_in_the_folder_of_results_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guides name it runs/NAME/TRIAL/model, which is in $FEDTEXT_HOME if that is set."""
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "model.json").write_text("{}")
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    with pytest.raises(fedtext.UserError, match=f"no model.json: it is in .FEDTEXT_HOME: give {tmp_path}/runs/first$"):
+        fedtext.Model.load("runs/first")
+    with pytest.raises(fedtext.UserError, match=f"such as {tmp_path}/runs/NAME/TRIAL/model .runs are in .FEDTEXT_HOME"):
+        fedtext.Model.load("runs/second")
+
+
 @pytest.mark.parametrize("init", [{"random": {}}, {"each": {"sources": [{"random": {}}, {"random": {"std": 2.0}}]}}])
 def test_a_table_that_nobody_trains_is_written_once_if_it_is_the_same_for_all(
     init: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
