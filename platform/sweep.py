@@ -6,6 +6,8 @@ from platform import _words  # type: ignore[attr-defined]
 from platform._words import RESUME, guarded, keep_ray_here, launch  # type: ignore[import-not-found]
 
 from fedtext.commands import Parser
+from fedtext.commands.parser import Refused
+from fedtext.errors import spelled
 
 DESCRIPTION = (
     "Every case of an experiment's space, and its baselines, as trials of one sweep on Ray, compared in MLflow."
@@ -22,7 +24,13 @@ def parser() -> Parser:
         ("--resume kteps-fdu-20260101-120000", "go on where it stopped"),
     ]
     submitted = ("ray job submit -- python -m platform.sweep kteps.yaml", "on a Ray cluster")
-    return _words.parser("sweep", DESCRIPTION, examples, [submitted])
+    made = _words.parser("sweep", DESCRIPTION, examples, [submitted])
+    made.add_argument(
+        "--no-ray",
+        action=Refused,
+        why=f"is for one run ({spelled('run')} FILE --no-ray KEY=VALUE ...): a sweep needs Ray, so leave it out",
+    )
+    return made
 
 
 def main(words: Sequence[str] | None) -> int:

@@ -44,6 +44,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "an option's old name": (["run", FILE, "--plan"], "--plan is called --dry-run"),
     "an option of runs without Ray": (["run", FILE, "--device", "cpu"], "--device is for runs with --no-ray"),
     "an option of runs on Ray": (["run", FILE, "--no-ray", "--name", "a"], "--name is for runs on Ray"),
+    "a sweep without Ray": (["sweep", FILE, "--no-ray"], "--no-ray is for one run (python -m platform.run"),
     "seed": (["run", FILE, "--seed", "one"], "argument --seed: invalid int value: 'one'"),
     "two seeds": (["run", FILE, "--seed", "3", "seed=4"], "--seed 3 and seed=4 both set the seed: leave out one of"),
     "no CPUs": (["run", FILE, "--num-cpus", "0"], "argument --num-cpus: '0' is no number of CPUs"),
