@@ -38,9 +38,10 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
     """
     least, largest = experiment.participation.min_clients, most(experiment, clients)
     if least > largest:
+        otherwise = "raise participation.fraction" if least <= clients else "take a corpus with more clients"
         raise UserError(
             f"participation.min_clients: {least}, but a round has at most {largest} of {clients} clients: lower it, or "
-            "raise participation.fraction"
+            f"{otherwise}"
         )
     if experiment.server.secure_aggregation and largest < HIDING:
         few = f"a round has at most {largest} of {clients} clients, and a sum hides the updates of {HIDING} or more"

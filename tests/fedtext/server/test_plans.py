@@ -104,6 +104,14 @@ def test_keys_that_contradict_each_other_are_refused(keys: dict[str, Any], words
         tiny.experiment(participation=keys)
 
 
+def test_more_clients_than_there_are_can_be_had_by_no_fraction() -> None:
+    few = tiny.experiment(participation={"fraction": 0.5, "min_clients": 4})
+    with pytest.raises(UserError, match=r"at most 3 of 6 clients: lower it, or raise participation.fraction$"):
+        check_sizes(few, 6)
+    with pytest.raises(UserError, match=r"at most 2 of 3 clients: lower it, or take a corpus with more clients$"):
+        check_sizes(few, 3)
+
+
 def test_too_few_clients_for_an_epoch_are_refused_and_no_round_is_repeated() -> None:
     epochs = tiny.experiment(participation={"fraction": 0.25, "sampling": "epochs"})
     with pytest.raises(UserError, match="an epoch of 4 rounds needs as many clients, and there are 3"):
