@@ -13,7 +13,7 @@ from fedtext.corpora.types import RawClient, RawCorpus
 from fedtext.errors import UserError, option
 from fedtext.runtime.folders import checked, folders, present
 from fedtext.schema import FORMS, KEYS, VALUE, Strict
-from fedtext.text.representation import TextField, Words
+from fedtext.text.representation import TextField, Words, plain
 from fedtext.text.tokens import Unlabeled, like_tokens, sentence_words
 
 Vocabulary: TypeAlias = Annotated[Annotated[int, Field(ge=1), VALUE] | Annotated[PrivateVocabulary, KEYS], FORMS]
@@ -215,7 +215,7 @@ class CorpusConfig(Strict, ABC):
             known: The words of the corpus; if tokens are no words, ``<unk>`` alone, and of a language model ``<s>`` and
                 ``</s>``.
         """
-        return like_tokens(text, known) if self.segmented else text
+        return like_tokens(plain(self.text, text), known) if self.segmented else text
 
     def sentences_of(self, text: str, tokens: Callable[[str], str]) -> list[list[str]]:
         """Return the sentences of a text of another source, as words, for a language model.

@@ -70,6 +70,8 @@ def check_cleaned(read: RawCorpus, cleaned: RawCorpus, config: CorpusConfig) -> 
             ", since it keeps the letters a to z alone: use bpe, or words of another script between blanks"
             if isinstance(config.text, Hash) or getattr(config.text, "letters", False)
             else ": set stopwords to keep"
+            if getattr(config.text, "stopwords", "keep") == "drop"
+            else ": write words into its texts"
         )
     )
 

@@ -33,8 +33,8 @@ class TokenCorpus(CorpusConfig):
     def _words_are_predicted(self) -> Self:
         if self.text != Words() and not isinstance(self.text, BPE):
             raise ValueError(
-                "text: a language model predicts words as they are between blanks, or byte pairs, not buckets or "
-                "letters: leave text out, or use bpe"
+                "text: a language model predicts words as they are between blanks, or byte pairs, not buckets, "
+                "letters or normalized words: leave text out, or use bpe"
             )
         return self
 

@@ -8,7 +8,7 @@ from fedtext.corpora.base import CorpusConfig
 from fedtext.corpora.types import Coverage, RawCorpus
 from fedtext.seeding import generator
 from fedtext.text.embeddings import WordVectors
-from fedtext.text.representation import Words
+from fedtext.text.representation import Words, plain
 from fedtext.text.tokens import Unlabeled, penn_tokens
 
 AS_GIVEN = Words()  # words of a text are separated by blanks, and no text is changed
@@ -29,7 +29,10 @@ def texts_for_vectors(
     texts = config.read_unlabeled(data, seed) if part == "unlabeled" else _unlabeled(raw, part)
     if config.text == AS_GIVEN:
         return texts
-    return [Unlabeled(config.text.clean(penn_tokens(text.text) if text.raw else text.text)) for text in texts]
+    return [
+        Unlabeled(config.text.clean(penn_tokens(plain(config.text, text.text)) if text.raw else text.text))
+        for text in texts
+    ]
 
 
 def _unlabeled(raw: RawCorpus, part: Literal["train", "full"]) -> list[Unlabeled]:

@@ -11,6 +11,7 @@ from fedtext.errors import UserError
 from fedtext.schema import Strict, entry
 from fedtext.text import byte_pairs, pretrained
 from fedtext.text.hashing import hash_texts, letters
+from fedtext.text.normalization import normalized
 from fedtext.text.stopwords import without_stopwords
 from fedtext.text.tokens import PAD, PAD_ID, penn_tokens
 
@@ -27,6 +28,11 @@ class Words(Strict):
     treebank: bool = Field(
         False, description="whether to tokenize raw English: lower case, punctuation split from words, numbers kept"
     )
+    normalize: bool = Field(
+        False,
+        description="whether to make characters plain first: Unicode's NFKC, typographic quotation marks, dashes and "
+        "ellipses as in ASCII, no characters of zero width, and blanks around punctuation of other scripts",
+    )
     stopwords: Literal["keep", "drop"] = Field(
         "keep", description="words such as the, of and it, also with punctuation or capitals"
     )
@@ -39,6 +45,7 @@ class Words(Strict):
 
     def clean(self, text: str) -> str:
         """Return a text whose words are separated by blanks."""
+        text = plain(self, text)
         text = letters(text) if self.letters else penn_tokens(text) if self.treebank else text
         return text if self.stopwords == "keep" else without_stopwords(text)
 
@@ -161,6 +168,11 @@ class BPE(Strict):
     def clean(self, text: str) -> str:
         """Return the text unchanged."""
         return text
+
+
+def plain(text_field: Words | Hash | Pieces | BPE, text: str) -> str:
+    """Return a text in plain characters if tokens are words and ``normalize`` is set, else unchanged."""
+    return normalized(text) if isinstance(text_field, Words) and text_field.normalize else text
 
 
 if TYPE_CHECKING:
