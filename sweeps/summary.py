@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from actors.placement import counted
 from fedtext.config.engine import engine_reason, stack_size
 from fedtext.config.single import aside
-from fedtext.corpora.totals import totals, unused
+from fedtext.corpora.totals import totals, unsuited, unused
 from fedtext.models.inits import RandomInit
 from fedtext.server.start import participant_count
 from fedtext.text.vocabulary import SPECIAL
@@ -48,7 +48,7 @@ def _corpora(job: Job) -> Iterator[str]:
         size = f"{words:,} {experiment.corpus.text.units}"
         size += f", {corpus.features} features" if corpus.features else ""
         yield f"  corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, {size}"
-        yield from (f"  {sentence}" for sentence in unused(corpus))
+        yield from (f"  {sentence}" for sentence in (*unused(corpus), *unsuited(corpus)))
         if corpus.untrained:
             yield f"  {corpus.untrained}: the command itself does that first"
         if corpus.coverage:

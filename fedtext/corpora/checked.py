@@ -76,6 +76,21 @@ def check_cleaned(read: RawCorpus, cleaned: RawCorpus, config: CorpusConfig) -> 
     )
 
 
+def cleared(read: RawCorpus, cleaned: RawCorpus) -> int:
+    """Return the number of texts that have words, and none after cleaning.
+
+    Args:
+        read: The corpus as it was read.
+        cleaned: The same with cleaned texts.
+    """
+    return _wordless(cleaned) - _wordless(read)
+
+
+def _wordless(corpus: RawCorpus) -> int:
+    splits = (split for client in corpus.clients for split in (client.train, client.validation, client.test))
+    return sum(not text or text.isspace() for split in splits for text in split.texts)
+
+
 def _has_words(corpus: RawCorpus) -> bool:
     return any(text and not text.isspace() for client in corpus.clients for text in client.train.texts)
 

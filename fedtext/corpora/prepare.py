@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fedtext.corpora import splits
 from fedtext.corpora.base import CorpusConfig
-from fedtext.corpora.checked import check_cleaned, check_read
+from fedtext.corpora.checked import check_cleaned, check_read, cleared
 from fedtext.corpora.encoding import counted, encoded, tokenizer_of
 from fedtext.corpora.leaks import repeated_tests
 from fedtext.corpora.private_vocabulary import draws, without
@@ -67,7 +67,7 @@ def prepare(
     """
     if isinstance(config, StreamedCorpus) and config.on_disk:
         return load(config, embedding, seed, data)
-    raw, used, leaks = _texts(config, seed, data)
+    raw, used, leaks, emptied = _texts(config, seed, data)
     tokenizer = tokenizer_of(config, used, data)
     counts = [counted(client, config.text, tokenizer, config.language) for client in used]
     vocabularies = [build_vocabulary([count], config.words, config.min_count) for count in counts] if own else []
@@ -120,15 +120,17 @@ def prepare(
         labels=raw.labels or config.label_names,
         tokenizer=tokenizer,
         unused=raw.unused,
+        cleared=emptied,
         untrained=untrained,
     )
 
 
-def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpus, list[RawClient], list[Leaks]]:
+def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpus, list[RawClient], list[Leaks], int]:
     """Read a corpus and clean its texts.
 
     Returns:
-        The corpus, its clients with the texts that are used, and the numbers of each client's leaked texts.
+        The corpus, its clients with the texts that are used, the numbers of each client's leaked texts, and the number
+        of texts that have no word after cleaning.
     """
     check_folder(data)
     read = config.read(data, seed)
@@ -136,7 +138,8 @@ def _texts(config: CorpusConfig, seed: int, data: Path | None) -> tuple[RawCorpu
     leaking = Leaking.of(read, config, data, seed)
     raw = _cleaned(read, config.text)
     check_cleaned(read, raw, config)
-    return raw, config.with_planted(splits.used(raw, config, seed, leaking), seed), leaking.counts()
+    used = config.with_planted(splits.used(raw, config, seed, leaking), seed)
+    return raw, used, leaking.counts(), cleared(read, raw)
 
 
 def _distinct_words(raw: RawCorpus) -> tuple[int, int]:

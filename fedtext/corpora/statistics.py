@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from fedtext.corpora.skew import Skew
 from fedtext.corpora.stored import StoredClients
-from fedtext.corpora.totals import render_stored, unused
+from fedtext.corpora.totals import render_stored, unsuited, unused
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, Leaks, RawClient
 from fedtext.errors import escaped
 from fedtext.text.tokens import BOS, EOS, EOS_ID, UNK, UNK_ID
@@ -137,7 +137,7 @@ def _align(cell: str, width: int, column: int) -> str:
 
 def _notes(corpus: Corpus) -> Sequence[str]:
     notes = _language_notes(corpus) if _is_language(corpus) else _text_notes(corpus)
-    notes += [f"{sentence}." for sentence in unused(corpus)]
+    notes += [f"{sentence}." for sentence in (*unused(corpus), *unsuited(corpus))]
     if corpus.coverage:
         notes.append(
             f"word vectors: known for {corpus.coverage.vocabulary:.1%} of the vocabulary, {corpus.coverage.tokens:.1%} "

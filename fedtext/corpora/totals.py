@@ -5,7 +5,9 @@ import numpy as np
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import Corpus
 from fedtext.corpora.users import SIDES
+from fedtext.text.tokens import UNK, UNK_ID
 
+_FEW = 1.5  # words of a text: below it most texts have one
 QUANTILES = (0, 10, 50, 90, 99, 100)  # percent
 
 
@@ -23,6 +25,39 @@ def unused(corpus: Corpus) -> list[str]:
         return []
     rows = f"{corpus.unused:,} validation rows are" if corpus.unused > 1 else "1 validation row is"
     return [f"{rows} not used, since corpus.validation is 0: corpus.validation=1.0 uses all"]
+
+
+def unsuited(corpus: Corpus) -> list[str]:
+    """Return sentences on texts for which other tokens are better; none if there are none, or texts are on disk."""
+    found = []
+    pairs = "byte pairs (corpus.text={bpe: {}})"
+    words = corpus.vocabulary[UNK_ID : UNK_ID + 1] == [UNK] and not corpus.tokenizer and not corpus.features
+    if corpus.report and words:
+        train = sum(report.train for report in corpus.report)
+        length = sum(report.mean_length * report.train for report in corpus.report) / train
+        if length < _FEW:
+            found.append(
+                f"train texts have {length:.1f} words between blanks on average: if their language has no blanks "
+                f"between words, use {pairs}"
+            )
+        elif (share := _unknown_share(corpus)) > 0.5:
+            found.append(
+                f"{share:.0%} of the test tokens are {UNK}: use {pairs}, which know all characters, or raise "
+                "corpus.vocabulary if it is small"
+            )
+    if corpus.cleared and not corpus.features:
+        texts = f"{corpus.cleared:,} texts have" if corpus.cleared > 1 else "1 text has"
+        found.append(f"{texts} no word after cleaning by corpus.text: use {pairs}, which keep all of a text")
+    return found
+
+
+def _unknown_share(corpus: Corpus) -> float:
+    """Return the share of <unk> among the tokens of all test texts, with vocabularies of the clients' own if any."""
+    unknown = total = 0
+    for client in corpus.clients:
+        rows_T = client.rows_R[client.test.tokens_T]
+        unknown, total = unknown + int((rows_T == UNK_ID).sum()), total + len(rows_T)
+    return unknown / max(1, total)
 
 
 def render_stored(corpus: Corpus, clients: StoredClients) -> str:

@@ -244,6 +244,7 @@ class Corpus:
         labels: Names of the classes by index; empty if they have none.
         tokenizer: The tokenizer of byte pairs, as JSON; empty if tokens are something else.
         unused: Number of validation rows of a table that ``corpus.validation`` 0 leaves out.
+        cleared: Number of texts that have words, and none after cleaning by ``corpus.text``.
         untrained: A sentence on word vectors that ``table_VD`` lacks, of a corpus that is not trained on; else empty.
     """
 
@@ -265,6 +266,7 @@ class Corpus:
     labels: tuple[str, ...] = ()
     tokenizer: str = ""
     unused: int = 0
+    cleared: int = 0
     untrained: str = ""
 
     def header(self, own_vocabularies: bool) -> "Corpus":

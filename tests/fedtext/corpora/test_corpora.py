@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.statistics import render
+from fedtext.corpora.totals import unsuited
 from fedtext.corpora.types import Leaks, RawClient
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
@@ -113,6 +114,25 @@ def test_distinct_words_are_counted_before_any_are_left_out() -> None:
         corpus = encoded(corpus_of(client, **options))
         assert corpus.words == counts
         assert f"distinct words: {counts[0]} in train" in render(corpus)
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "words", "said"),
+    [
+        (["我们 好", "很好", "不好"], ["很坏"], {}, ["train texts have 1.3 words between blanks on average: if their"]),
+        (["a b", "c d"], ["x y", "a z"], {}, ["75% of the test tokens are <unk>: use byte pairs (corpus.text={bpe:"]),
+        (["a b", "c d"], ["a x"], {}, []),
+        (["a b", "рад c d"], ["рад", "a b"], {"letters": True}, ["1 text has no word after cleaning by corpus.text: "]),
+        (["a b", "", "c d e"], ["a b"], {"letters": True}, []),
+    ],
+)
+def test_other_tokens_are_named_where_words_do_not_suit(
+    train: list[str], test: list[str], words: dict[str, Any], said: list[str]
+) -> None:
+    corpus = encoded(corpus_of(RawClient("a", split(*train), split(*test)), text={"words": words}))
+    found = unsuited(corpus)
+    assert [sentence[: len(begin)] for sentence, begin in zip(found, said, strict=True)] == said
+    assert [line for line in render(corpus).splitlines() if "byte pairs" in line] == [f"{each}." for each in found]
 
 
 def test_table_of_statistics_is_aligned_and_adds_up() -> None:
