@@ -1,7 +1,8 @@
 """20 Newsgroups: messages of 1993 to twenty groups (Lang 1995; FedeVocab paper, Table 1). The split is by date: test
 messages are later than train messages."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,7 @@ from fedtext.text.representation import TextField, Words
 FILE = "newsgroups20.parquet"
 HUB = "SetFit/20_newsgroups"
 _QUOTED = ("In article", "Quoted from", "|", ">")  # beginnings of the lines of a quotation
+_HEADERS = re.compile(r"(?:[A-Z][\w-]*:.*\n(?:[ \t]+\S.*\n)*){2,}\n")  # two lines or more, and an empty one behind
 _QUOTING = ("writes in", "writes:", "wrote:", "says:", "said:")  # phrases in the line before a quotation
 
 # fmt: off
@@ -39,8 +41,9 @@ class Newsgroups20Corpus(LabelledCorpus):
 
     Messages are complete, with their headers, as in FedNLP, which the FedeVocab paper follows. On the hub all parts
     that ``strip`` can remove are missing, by the same rules, which are scikit-learn's. An author's address or signature
-    reveals the group, so stripped texts are much harder to classify. For the BiLSTM the paper drops stopwords and words
-    rarer than 5 (``text: {words: {treebank: true, stopwords: drop}}``).
+    reveals the group, so stripped texts are much harder to classify. In predictions a text is a message, and stripped,
+    if it begins with two or more header lines (``From: ...``) and an empty one. For the BiLSTM the paper drops
+    stopwords and words rarer than 5 (``text: {words: {treebank: true, stopwords: drop}}``).
     """
 
     name: Literal["newsgroups20"] = "newsgroups20"
@@ -69,6 +72,9 @@ class Newsgroups20Corpus(LabelledCorpus):
                 f"corpus.strip to [{', '.join(STRIP)}]"
             )
         return self.dealt(sides["train"], sides["test"], seed)
+
+    def tokens_of(self, text: str, known: Container[str]) -> str:
+        return super().tokens_of(self._stripped(text) if _HEADERS.match(text) else text, known)
 
     def _stripped(self, text: str) -> str:
         for part, without in STRIP.items():

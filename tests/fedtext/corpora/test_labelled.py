@@ -102,6 +102,16 @@ def test_messages_are_stripped_of_what_is_asked_for(tmp_path: Path, strip: list[
     assert {*texts(raw, "train"), *texts(raw, "test")} == {left}
 
 
+@pytest.mark.parametrize("strip", [["headers"], ["footers"], ["headers", "quotes", "footers"], []])
+def test_messages_are_stripped_in_predictions_too(tmp_path: Path, strip: list[Any]) -> None:
+    columns = rows(20, {"train": 1, "test": 1}) | {"text": [MESSAGE] * 40}
+    config = Newsgroups20Corpus(clients=1, strip=strip)
+    raw = config.read(write(tmp_path, FILES["newsgroups20"], **columns), 0)
+    assert {config.tokens_of(MESSAGE, ())} == set(texts(raw, "test"))
+    for other in nonempty(("He wrote: it is so.", "Subject: a\n\nbody\n--\nend", MESSAGE.partition("\n\n")[2])):
+        assert config.tokens_of(other, ()) == other, "no message with headers"
+
+
 def test_a_message_of_one_paragraph_has_no_footer(tmp_path: Path) -> None:
     columns = rows(20, {"train": 1, "test": 1}) | {"text": ["one\ntwo"] * 40}
     raw = Newsgroups20Corpus(clients=1, strip=["footers"]).read(write(tmp_path, FILES["newsgroups20"], **columns), 0)
