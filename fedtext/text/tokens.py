@@ -118,7 +118,7 @@ def penn_tokens(text: str) -> str:
     return " ".join(text.split())
 
 
-_KEPT = "\ue000"  # stands for a word that is kept; no rule above reads it
+_KEPT = "\ue000"  # once or more it stands for a word that is kept; no rule above reads it
 
 
 def like_tokens(text: str, known: Container[str]) -> str:
@@ -131,10 +131,12 @@ def like_tokens(text: str, known: Container[str]) -> str:
         text: The text, raw or as words between blanks.
         known: The words of the corpus.
     """
-    words = text.lower().replace(_KEPT, " ").split()
+    words, mark = text.lower().split(), _KEPT
+    while mark in text:
+        mark += _KEPT
     kept = iter([word for word in words if word in known])
-    read = penn_tokens(" ".join(_KEPT if word in known else word for word in words))
-    return " ".join(next(kept) if word == _KEPT else word for word in read.split())
+    read = penn_tokens(" ".join(mark if word in known else word for word in words))
+    return " ".join(next(kept) if word == mark else word for word in read.split())
 
 
 SEGMENTATION = repr([(rule.pattern, replacement) for rule, replacement in _RULES])  # what penn_tokens does, to compare

@@ -20,7 +20,7 @@ from fedtext.corpora.vectors import texts_for_vectors
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors, read_vectors, table
-from fedtext.text.tokens import Unlabeled, decode, encode, penn_tokens, sizes, split_words
+from fedtext.text.tokens import Unlabeled, decode, encode, like_tokens, penn_tokens, sizes, split_words
 from fedtext.text.vocabulary import WordIndex, build_vocabulary, count_words
 from fedtext.text.word2vec import train_vectors
 from tests.data import real_data
@@ -106,6 +106,12 @@ def test_words_of_unlabeled_texts_are_those_of_labelled_ones(
     (found,) = texts_for_vectors(config, None, 0, RawCorpus("fdu", 2, []), "unlabeled")
     assert found.words() == words
     assert config.text.clean("it 's a great product .").split() == words
+
+
+@pytest.mark.parametrize("text", ["\ue000", "a \ue000\ue000 b", "\ue000 a\ue000b \ue000\ue000\ue000"])
+@pytest.mark.parametrize("known", [(), ("\ue000",), ("a", "b"), ("\ue000\ue000", "a")])
+def test_a_private_character_is_a_word_in_predictions_as_in_training(text: str, known: tuple[str, ...]) -> None:
+    assert like_tokens(text, known).split() == split_words(text)
 
 
 # Word vectors from files
