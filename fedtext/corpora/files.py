@@ -1,7 +1,10 @@
 """Readers of tables and text files. Every problem with a file is reported in one sentence."""
 
 import codecs
+import csv
 import difflib
+import mmap
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +13,9 @@ from fedtext.errors import UserError
 
 if TYPE_CHECKING:
     import pyarrow
+
+_LONGEST = 1 << 24  # bytes of a field
+_RETURN = re.compile(r"(?<=\r)(?!\n)")  # behind a line end of old files
 
 
 def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str] = ()) -> "pyarrow.Table":
@@ -22,7 +28,8 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
 
     Raises:
         UserError: The file cannot be read or has no rows, a column is missing or has another type, a text is not
-            UTF-8, or a value is missing in a column that is not ``nullable``.
+            UTF-8, a quotation mark that begins a field is not closed at its end, or a value is missing in a column that
+            is not ``nullable``.
     """
     import pyarrow
     import pyarrow.csv
@@ -33,6 +40,7 @@ def read_table(path: Path, columns: Mapping[str, str], nullable: Collection[str]
         if path.suffix == ".csv":
             check_utf8(path)
             options = pyarrow.csv.ConvertOptions(column_types=schema)
+            check_quotes(path, ",")
             read = pyarrow.csv.read_csv(path, convert_options=options)
         else:
             with pyarrow.parquet.ParquetFile(path) as file:
@@ -139,3 +147,51 @@ def separated(columns: Sequence[str]) -> str:
         other = ", or name the file .tsv" if by == "tabs" else ""
         return f": its columns seem to be separated by {by}; write commas between them{other}"
     return ""
+
+
+def check_quotes(path: Path, delimiter: str) -> None:
+    """Check that each quotation mark that begins a field is closed at the end of that field.
+
+    ``read_csv`` goes on behind such a field, so that rows up to another quotation mark become one, and marks are lost.
+
+    Args:
+        path: A file of CSV or TSV.
+        delimiter: What separates fields.
+
+    Raises:
+        UserError: One is not. The message names the row.
+    """
+    if not _has_open_quotes(path, delimiter):
+        return
+    lines = (part for line in text_lines(path) for part in _RETURN.split(line) if part)
+    before, row = csv.field_size_limit(_LONGEST), 0  # the header is row 0
+    try:
+        for fields in csv.reader(lines, delimiter=delimiter, strict=True):
+            row += bool(fields)
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, {f'row {row}' if row else 'header'}: a quotation mark begins a field and none ends it, or it "
+            f"goes on behind the mark that does: {quoting(delimiter)}"
+        ) from error
+    finally:
+        csv.field_size_limit(before)
+
+
+def _has_open_quotes(path: Path, delimiter: str) -> bool:
+    """Whether a field of a file begins with a quotation mark that is not closed at its end. Rows are not told apart."""
+    if not path.stat().st_size:
+        return False
+    ends = rb"[\r\n%s]" % delimiter.encode()
+    # What is before the mark is looked at behind it: a search for one character is forty times as fast.
+    begins = rb'"(?:(?<=%s")|(?<=\A")|(?<=\A%s"))' % (ends, codecs.BOM_UTF8)
+    quoted = re.compile(rb'%s[^"]*+(?:""[^"]*+)*+("(?=%s|\Z))?' % (begins, ends))
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return any(found[1] is None for found in quoted.finditer(content))
+
+
+def quoting(delimiter: str) -> str:
+    """Return the end of a message on a field that is not written as it should be."""
+    return (
+        f"put a text that contains a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark "
+        'between quotation marks, and double those within it ("")'
+    )

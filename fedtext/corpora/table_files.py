@@ -3,7 +3,6 @@
 import codecs
 import csv
 import json
-import mmap
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedtext.corpora.files import check_utf8, text_lines
+from fedtext.corpora.files import check_quotes, check_utf8, quoting, text_lines
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ Reader = tuple[tuple[str, ...], Callable[[list[str]], "pyarrow.Table"]]  # colum
 
 _BLOCK = 1 << 24  # bytes that are parsed at a time: no row may be longer
 _HEAD = 1000  # rows of JSON from which columns and their types are inferred
-_RETURN = re.compile(r"(?<=\r)(?!\n)")  # behind a line end of old files
 _ROW = re.compile(r" in row \d+$")  # of JSON, from 0 in each block: not those that a user counts
 
 
@@ -82,7 +80,7 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
 
     try:
         table = read(None)
-        _check_quotes(path, delimiter)
+        check_quotes(path, delimiter)
         return table
     except pyarrow.ArrowInvalid:
         check_utf8(path)  # first: the handler gets rows as strings
@@ -92,40 +90,6 @@ def _read_delimited(path: Path, delimiter: str, columns: list[str]) -> "pyarrow.
             raise
     row = refused[0]
     raise UserError(fields_differ(path, row.number - 1, row.actual_columns, row.expected_columns, delimiter))
-
-
-def _check_quotes(path: Path, delimiter: str) -> None:
-    """Check that each quotation mark that begins a field is closed at the end of that field.
-
-    ``read_csv`` goes on behind such a field, so that rows up to another quotation mark become one, and marks are lost.
-
-    Raises:
-        UserError: One is not. The message names the row.
-    """
-    if not _has_open_quotes(path, delimiter):
-        return
-    lines = (part for line in text_lines(path) for part in _RETURN.split(line) if part)
-    before, row = csv.field_size_limit(_BLOCK), 0  # the header is row 0
-    try:
-        for fields in csv.reader(lines, delimiter=delimiter, strict=True):
-            row += bool(fields)
-    except csv.Error as error:
-        raise UserError(
-            f"{path}, {f'row {row}' if row else 'header'}: a quotation mark begins a field and none ends it, or it "
-            f"goes on behind the mark that does: {_quoting(delimiter)}"
-        ) from error
-    finally:
-        csv.field_size_limit(before)
-
-
-def _has_open_quotes(path: Path, delimiter: str) -> bool:
-    """Whether a field of a file begins with a quotation mark that is not closed at its end. Rows are not told apart."""
-    ends = rb"[\r\n%s]" % delimiter.encode()
-    # What is before the mark is looked at behind it: a search for one character is forty times as fast.
-    begins = rb'"(?:(?<=%s")|(?<=\A")|(?<=\A%s"))' % (ends, codecs.BOM_UTF8)
-    quoted = re.compile(rb'%s[^"]*+(?:""[^"]*+)*+("(?=%s|\Z))?' % (begins, ends))
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return any(found[1] is None for found in quoted.finditer(content))
 
 
 def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: str = ",") -> str:
@@ -138,15 +102,7 @@ def fields_differ(path: Path, row: int, fields: int, expected: int, delimiter: s
         expected: Number of fields of the header.
         delimiter: What separates fields.
     """
-    return f"{path}, row {row}: {fields} fields, but the header has {expected}: {_quoting(delimiter)}"
-
-
-def _quoting(delimiter: str) -> str:
-    """Return the end of a message on a field that is not written as it should be."""
-    return (
-        f"put a text that contains a {'tab' if delimiter == chr(9) else 'comma'}, a line break or a quotation mark "
-        'between quotation marks, and double those within it ("")'
-    )
+    return f"{path}, row {row}: {fields} fields, but the header has {expected}: {quoting(delimiter)}"
 
 
 def _json(path: Path) -> Reader:

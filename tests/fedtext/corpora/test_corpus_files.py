@@ -12,6 +12,7 @@ import pytest
 
 from fedtext.corpora import CORPORA, hub
 from fedtext.corpora.base import CorpusConfig
+from fedtext.corpora.files import read_table
 from fedtext.errors import UserError
 from tests.fedtext.corpora.test_movielens import write_1m, write_latest
 
@@ -81,6 +82,22 @@ def test_a_column_of_labels_must_be_one(tmp_path: Path, name: str, labels: list[
     pq.write_table(pa.table(columns | {"label": labels}), tmp_path / file)
     with pytest.raises(UserError, match=f"{file} cannot be read as parquet"):
         config.read(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b'text,label\n"great" he said,1\nbad,0\n', "row 1: a quotation mark begins a field and none ends it"),
+        (b'text,label\ngood,1\n"bad,0\nfine,1\n', "row 2: a quotation mark begins a field and none ends it"),
+        (b"", "cannot be read as csv"),
+    ],
+)
+def test_quotation_marks_of_csv_are_strict(tmp_path: Path, written: bytes, said: str) -> None:
+    (tmp_path / "r.csv").write_bytes(written)
+    with pytest.raises(UserError, match=said):
+        read_table(tmp_path / "r.csv", {"text": "string", "label": "int64"})
+    (tmp_path / "r.csv").write_bytes(b'text,label\n"""great"" he, ""said""",1\n5" long,0\n')
+    assert read_table(tmp_path / "r.csv", {"text": "string"})["text"].to_pylist() == ['"great" he, "said"', '5" long']
 
 
 def lines_of(side: str, good: bytes) -> dict[str, bytes]:
