@@ -9,6 +9,8 @@ import logging
 import os
 import tempfile
 import time
+import zipfile
+import zlib
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -61,9 +63,8 @@ def train_vectors(
     """
     key = _key(texts, dim, epochs, window, min_count, skip_gram)
     cached = cache / f"word2vec-{key}.npz"
-    if cached.is_file():
-        with np.load(cached, allow_pickle=False) as arrays:
-            return WordVectors(arrays["words"].tolist(), arrays["vectors"])
+    if (found := _load(cached, dim)) is not None:
+        return found
     sentences = [words for text in texts if (words := text.words())]
     parameters = {"vector_size": dim, "epochs": epochs, "window": window, "min_count": min_count, "sg": int(skip_gram)}
     if not train:
@@ -129,6 +130,23 @@ def _key(texts: Sequence[Unlabeled], dim: int, epochs: int, window: int, min_cou
     for text in texts:
         hasher.update(b"\0%d" % text.raw + text.text.encode())
     return hasher.hexdigest()[:32]
+
+
+def _load(path: Path, dim: int) -> WordVectors | None:
+    """Return the vectors of a file; None if there is no file, or it is damaged, so that they are trained anew."""
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            words, vectors_WD = arrays["words"].tolist(), arrays["vectors"]
+    except (OSError, EOFError, LookupError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        damage = str(error).partition("\n")[0] or type(error).__name__
+    else:
+        if np.shape(vectors_WD) == (len(words), dim):
+            return WordVectors(words, vectors_WD)
+        damage = f"{len(words)} words with an array of {np.shape(vectors_WD)}"
+    _log.warning("%s is damaged (%s): its word vectors are trained anew", path, damage)
+    return None
 
 
 def _save(path: Path, vectors: WordVectors) -> None:

@@ -305,6 +305,34 @@ def test_word2vec_cache_tells_all_inputs_apart(cache: Path) -> None:
     assert len(list(cache.iterdir())) == 6
 
 
+@pytest.mark.parametrize("damage", ["cut", "empty", "text", "bits", "other", "short"])
+def test_a_damaged_file_of_word_vectors_is_trained_anew(
+    cache: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("gensim")
+    texts = [Unlabeled(text) for text in ["a b a b", "b a c c"] * 5]
+    whole = train_vectors(texts, 4, 1, 2, cache)
+    (file,) = cache.iterdir()
+    content = file.read_bytes()
+    if damage == "short":
+        np.savez(file, words=np.array(["a"]), vectors=whole.vectors_WD)
+    elif damage == "other":
+        np.savez(file, words=np.array(["a"]))
+    else:
+        place = content.index(whole.vectors_WD.tobytes())
+        damaged = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+        file.write_bytes({"cut": content[:-40], "empty": b"", "text": b"vectors", "bits": damaged}[damage])
+    caplog.clear()
+    again = train_vectors(texts, 4, 1, 2, cache)
+    assert f"{file} is damaged (" in caplog.text
+    assert "its word vectors are trained anew" in caplog.text
+    assert again.words == whole.words
+    assert np.array_equal(again.vectors_WD, whole.vectors_WD)
+    caplog.clear()
+    train_vectors(texts, 4, 1, 2, cache)
+    assert caplog.text == "", "it has taken the place of the damaged one"
+
+
 def test_word2vec_without_enough_text_is_refused(cache: Path) -> None:
     pytest.importorskip("gensim")
     with pytest.raises(UserError, match="cannot be trained on 2 words"):
