@@ -81,7 +81,9 @@ def check_texts(path: Path, name: str, column: "pyarrow.ChunkedArray") -> None:
     texts = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
     bytes_ = types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind)
     if not (texts or bytes_ or types.is_null(kind)):
-        raise UserError(f"{path}: column {name!r} must contain texts, and its type is {column.type}: convert it")
+        others = types.is_temporal(kind) or types.is_decimal(kind)
+        advice = f"write it as text, as df[{name!r}].astype(str) of pandas is" if others else "convert it"
+        raise UserError(f"{path}: column {name!r} must contain texts, and its type is {column.type}: {advice}")
     try:
         (column if texts else column.cast(pyarrow.string())).validate(full=True)
     except pyarrow.ArrowException:

@@ -5,6 +5,7 @@ import csv
 import json
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -112,7 +113,20 @@ def _json(path: Path) -> Reader:
     return tuple(names), partial(_read_json, path, kinds)
 
 
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+class _Object(dict[str, Any]):
+    """An object of JSON.
+
+    Attributes:
+        twice: Names that it has several times.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        names = Counter(name for name, _ in pairs) if len(self) < len(pairs) else {}
+        self.twice = {name for name, count in names.items() if count > 1}
+
+
+def _objects(path: Path) -> Iterator[tuple[int, _Object]]:
     """Return the numbers and objects of the lines of a file of JSON, without blank lines.
 
     Raises:
@@ -122,7 +136,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            value, reason = json.loads(line), "not a JSON object"
+            value, reason = json.loads(line, object_pairs_hook=_Object), "not a JSON object"
         except json.JSONDecodeError as error:
             value, reason = None, f"not JSON ({error.msg}, column {error.colno})"
         except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
@@ -156,26 +170,36 @@ def _read_json(path: Path, kinds: dict[str, set[type]], columns: list[str]) -> "
                 ),
             )
     except pyarrow.ArrowInvalid:
-        _check_kinds(path, columns)  # names the line
+        _check_kinds(path, columns, [name for name in columns if float not in kinds[name]])  # names the line
         raise
     return table.select(columns)
 
 
-def _check_kinds(path: Path, columns: Sequence[str]) -> None:
-    """Check that each of these columns has values of one kind.
+def _check_kinds(path: Path, columns: Sequence[str], whole: Sequence[str]) -> None:
+    """Check that each of these columns has values of one kind, and each object one of them.
+
+    Args:
+        path: The file.
+        columns: Names of the columns.
+        whole: Those of them whose numbers are read as whole ones.
 
     Raises:
-        UserError: One has not, or a text has half of a character, or a line is no object. The message names the line.
+        UserError: One has not, or a text has half of a character, a whole number is too long, or a line is no object.
+            The message names the line.
     """
     found: dict[str, str] = {}
     for number, value in _objects(path):
         for name in columns:
+            if name in value.twice:
+                raise UserError(f"{path}, line {number}: the name {name!r} is there twice: leave one of them out")
             given = value.get(name)
             if given is None:
                 continue
             where = f"{path}, line {number}: column {name!r} has {reprlib.repr(given)}"
             if isinstance(given, str) and any("\ud800" <= letter <= "\udfff" for letter in given):
                 raise UserError(f"{where}, with half of a character (a surrogate): repair it")
+            if name in whole and isinstance(given, int) and not -(1 << 63) <= given < 1 << 63:
+                raise UserError(f"{where}, a whole number of more than 64 bits: write it as a text, in quotation marks")
             kind = _kind(given)
             if found.setdefault(name, kind) != kind:
                 raise UserError(f"{where}, which is {kind}, and {found[name]} before: write values of one kind")

@@ -1,7 +1,9 @@
 """Each problem of a user's table or of its files is reported in one sentence."""
 
+import datetime
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,9 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
         ("r.jsonl", b'{"text": ["a"], "label": 1}\n', "column 'text' must contain texts, and its type is list<"),
         ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": ["a"], "label": 1}\n', "{path}, line 2: column 'text' has"),
         ("r.jsonl", b'{"text": "\\ud83d", "label": 1}\n', "{path}, line 1: column 'text' has '\\ud83d', with"),
+        ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": 1, "label": 0}\n', "{path}, line 2: the name"),
+        ("r.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": 9223372036854775808}\n', "{path}, line 2: co"),
+        ("r.jsonl", b'{"text": "a", "label": -9223372036854775809}\n', "a whole number of more than 64 bits: write it"),
         ("r.csv", b'text,label\na,0\n"b,1\nc,0\n"d",1\n', "{path}, row 2: a quotation mark begins a field and none"),
         ("r.tsv", b'text\tlabel\n"a" b\t0\nc\t1\n', "{path}, row 1: a quotation mark begins a field"),
         ("r.csv", b'text,label,"a" b\na,0,c\nb,1,d\n', "{path}, header: a quotation mark begins a field"),
@@ -119,6 +124,31 @@ def test_rows_that_lack_a_value_are_refused_or_dropped(
 def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path, file: str, written: bytes, said: str) -> None:
     (tmp_path / file).write_bytes(written)
     assert said.format(path=tmp_path / file) in complaint(tmp_path / file)
+
+
+def test_other_names_may_be_there_twice_and_fractions_may_be_large(tmp_path: Path) -> None:
+    lines = ['{"text": "a", "label": 0.5, "x": 1, "x": 2}', '{"text": "b", "label": 9223372036854775808}']
+    (tmp_path / "r.jsonl").write_text("\n".join(lines * 4))
+    assert read(tmp_path / "r.jsonl", clients=1, split=0.5).classes == 2
+
+
+@pytest.mark.parametrize("key", ["label", "client"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (datetime.date(2020, 1, 2), "date32[day]"),
+        (datetime.datetime(2020, 1, 2), "timestamp[us]"),
+        (datetime.time(1), "time64[us]"),
+        (Decimal("1.5"), "decimal128(2, 1)"),
+    ],
+)
+def test_columns_of_dates_times_and_decimals_are_to_be_texts(tmp_path: Path, key: str, value: Any, kind: str) -> None:
+    columns = {"text": ["a", "b"], "label": [0, 1], "client": ["x", "x"]} | {key: [value] * 2}
+    path = write(tmp_path / "r.parquet", columns)
+    assert complaint(path, client="client") == (
+        f"{path}: column {key!r} must contain texts, and its type is {kind}: write it as text, as "
+        f"df[{key!r}].astype(str) of pandas is"
+    )
 
 
 def test_a_quotation_mark_within_a_field_is_a_character(tmp_path: Path) -> None:
