@@ -109,6 +109,12 @@ def test_mmd_by_hand_and_of_features_that_did_not_move() -> None:
     same = torch.randn(6, 3, dtype=torch.float64)
     assert mmd(same, same).item() == pytest.approx(0, abs=1e-12)
     assert mmd(same, same + 1).item() > 0.1
+    for seed in nonempty(range(200)):
+        features = torch.randn(7, 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        moved = features.clone().requires_grad_()
+        value = mmd(moved, features + 1e-9)
+        assert value.item() >= 0, "rounding made it negative in a third of these cases"
+        assert torch.autograd.grad(value, moved)[0].any()
     constant = torch.zeros(2, 3)
     assert mmd(constant, constant).item() == 0
 
