@@ -141,7 +141,7 @@ def _objects(path: Path) -> Iterator[tuple[int, _Object]]:
             value, reason = None, f"not JSON ({error.msg}, column {error.colno})"
         except (ValueError, RecursionError) as error:  # a number of thousands of digits, or as many brackets
             value, reason = None, f"no JSON that can be read ({str(error).partition(':')[0]})"
-        if not isinstance(value, dict):
+        if not isinstance(value, _Object):
             raise UserError(
                 f"{path}, line {number}: {reason}; each line must be an object of names and values: repair it"
                 + (f", or split a whole array into lines (jq -c '.[]' {path.name})" if line.startswith("[") else "")
