@@ -66,7 +66,7 @@ class APFL(Copying):
         return Mixed(parts, self.alpha)
 
     def bounds(self, parameter: str) -> tuple[float, float] | None:
-        return (0.0, 1.0) if parameter == ALPHA else None
+        return (0.0, 1.0) if self.adaptive and parameter == ALPHA else None
 
     def loss(self, model: Model, received: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         return {
