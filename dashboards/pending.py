@@ -15,18 +15,19 @@ LONGEST_S = 960.0  # between two messages of the same words
 
 
 class Reminder:
-    """When a message is due: as soon as its words change, and the same ones after a time that doubles each time."""
+    """When a message is due: soon after its words change, and the same ones after a time that doubles each time."""
 
     def __init__(self) -> None:
-        self.told, self.gap, self.at = "", AGAIN_S, 0.0
+        self.told, self.gap = "", AGAIN_S
+        self.last = self.at = 0.0  # the last message, and the next one of the same words
 
     def due(self, sentence: str) -> bool:
         """Return whether to print a message now. If so, it counts as printed."""
         now = time.monotonic()
-        if sentence == self.told and now < self.at:
+        if self.told and now < (self.at if sentence == self.told else self.last + AGAIN_S):
             return False
         self.gap = min(2 * self.gap, LONGEST_S) if sentence == self.told else AGAIN_S
-        self.told, self.at = sentence, now + self.gap
+        self.told, self.last, self.at = sentence, now, now + self.gap
         return True
 
 

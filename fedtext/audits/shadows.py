@@ -23,7 +23,7 @@ from fedtext.training.batches import Assembler, Texts
 from fedtext.training.examples import ExampleNoise
 from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.phases import moving, moving_rows
+from fedtext.training.phases import moving, moving_rows, shrinking
 from fedtext.training.stack import Stack, Workspace
 
 _PLAIN, _AHEAD = (Assembler(None, False, torch.device("cpu"), ahead=ahead) for ahead in (False, True))
@@ -100,11 +100,12 @@ class LocalSimulation:
     def _optimizer(self) -> LocalOptimizer:
         experiment, phase = self.known.experiment, last_phase(self.known.experiment)
         asked, model = experiment.training.optimizer, experiment.model
+        names = moving(phase, self._start, model.fixes)
         made = LocalOptimizer(
             asked,
             self._stack,
             asked.lr * phase.lr,
-            moving=moving(phase, self._start, model.fixes),
+            moving=names - shrinking(experiment.method, names, asked),
             task_of=experiment.method.task_of,
             scales={name: model.lr_scale(name) for name in self._start},
             bounds={name: between for name in self._start if (between := experiment.method.bounds(name))},

@@ -27,7 +27,6 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import TABLE, Layout, is_table
 from fedtext.methods import layouts
 from fedtext.methods.base import Phase
-from fedtext.methods.frozen import Frozen
 from fedtext.methods.state import Local, Tensors, grouped
 from fedtext.models.initial_table import source_of
 from fedtext.models.ranks import Ranks
@@ -36,10 +35,9 @@ from fedtext.runtime.devices import to_device
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.text.tokens import UNK_ID
 from fedtext.training.batches import Texts
-from fedtext.training.config import decays
 from fedtext.training.local import Outcome, Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
-from fedtext.training.phases import moving, moving_rows
+from fedtext.training.phases import moving, moving_rows, shrinking
 from fedtext.training.stack import Stack
 from fedtext.training.workspace_pool import WorkspacePool
 
@@ -227,8 +225,7 @@ class Host:
             members: Ids of the clients, in the order of the stack.
         """
         names = moving(phase, self.workspaces.layout.shapes, self.experiment.model.fixes)
-        if isinstance(self.method, Frozen) and decays(self.experiment.training.optimizer):
-            names = frozenset(name for name in names if not self.method.mirrors(name))
+        names -= shrinking(self.method, names, self.experiment.training.optimizer)
         made = self.workspaces.optimizer(stack, self.experiment.training.optimizer.lr * phase.lr, names)
         only = moving_rows(phase, [self.clients[client].rows_R for client in members], self.digits_V)
         made.only = None if only is None else to_device(only, self.device)

@@ -1,6 +1,6 @@
-"""What the architectures of the package transformers call their parts.
+"""Names of parts of the architectures of the package transformers.
 
-What their blocks are in C is in models/native_block.py.
+The parts of their blocks in C are in models/native_block.py.
 """
 
 from collections.abc import Mapping

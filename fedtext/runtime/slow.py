@@ -1,4 +1,4 @@
-"""What is said while something takes long."""
+"""Messages about blocks of code that take long."""
 
 import contextlib
 import threading

@@ -32,7 +32,7 @@ def fixed_size(layout: Layout, fixes: Fixes, aggregation: Aggregation) -> int:
 
 
 class FixedPart:
-    """What has been written of it.
+    """The file of it, as checkpoints have it.
 
     Args:
         size: Number of numbers at the beginning of the flat buffer.

@@ -86,6 +86,7 @@ def epoch(
         task_of=method.task_of,
         native=engine == "native",
         scales={name: config.lr_scale(name) for name in stack.layout.shapes},
+        bounds={name: between for name in stack.layout.shapes if (between := method.bounds(name))},
     )
     work = []
     for each, client in zip(texts, clients, strict=True):

@@ -39,7 +39,10 @@ def _anywhere(checkpoint: str) -> str:
 
 
 _TABLES = ("word_embeddings.weight", "wte.weight", "embed_tokens.weight")  # names of word tables
-_OF_A_BLOCK = re.compile(r"(^|\.)(layers?|h)\.\d+\..*\.weight$")  # a weight, as it is called in all architectures
+# A weight of a block, as it is called in all architectures.
+_OF_A_BLOCK = re.compile(
+    r"^((model|transformer|bert|distilbert|roberta)\.)?(encoder\.layer|transformer\.layer|layers|h)\.\d+\..*\.weight$"
+)
 
 Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
 

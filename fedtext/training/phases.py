@@ -7,7 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtext.methods.base import Phase
+from fedtext.methods.base import Method, Phase
+from fedtext.methods.frozen import Frozen
+from fedtext.training.config import SGD, Adam, decays
 
 
 def moving(phase: Phase, parameters: Iterable[str], fixes: Callable[[str], bool]) -> frozenset[str]:
@@ -55,3 +57,16 @@ def still_columns(widths: Mapping[str, int], moving: Collection[str], device: to
     """
     still = [name not in moving for name, width in widths.items() for _ in range(width)]
     return torch.tensor(still, device=device) if any(still) and not all(still) else None
+
+
+def shrinking(method: Method, parameters: Iterable[str], optimizer: SGD | Adam) -> frozenset[str]:
+    """Return the frozen copies among some parameters, if weight decay would shrink them: they have no gradient.
+
+    Args:
+        method: The method.
+        parameters: Their names.
+        optimizer: The clients' optimizer.
+    """
+    if not (isinstance(method, Frozen) and decays(optimizer)):
+        return frozenset()
+    return frozenset(name for name in parameters if method.mirrors(name))

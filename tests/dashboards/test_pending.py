@@ -17,5 +17,6 @@ def test_the_same_message_is_due_ever_less_often_and_another_one_at_once(monkeyp
     assert told[-1] - told[-2] == LONGEST_S
     assert reminder.due("waiting for 1 CPU")
     assert not reminder.due("waiting for 1 CPU")
+    assert not reminder.due("waiting for 3 CPUs"), "sentences that alternate are not printed each time"
     now += AGAIN_S
     assert reminder.due("waiting for 1 CPU")
