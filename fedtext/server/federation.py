@@ -30,10 +30,10 @@ from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.server_step import ServerStep
 from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
-from fedtext.server.unsent import keep_unsent
+from fedtext.server.unsent import fixed_size, keep_unsent
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.failures import AGAIN, OTHERS, Failures
-from fedtext.state.fixed_part import FixedPart, fixed_size
+from fedtext.state.fixed_part import FixedPart
 from fedtext.state.machines import Machines
 from fedtext.wire.decoder import Decoder
 

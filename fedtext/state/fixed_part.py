@@ -10,25 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.aggregations.base import Aggregation
-from fedtext.layout import Layout
-from fedtext.methods.layouts import Fixes
-
 NAME = re.compile(r"fixed-[0-9a-f]{16}\.f32")
-
-
-def fixed_size(layout: Layout, fixes: Fixes, aggregation: Aggregation) -> int:
-    """Return how many numbers at the beginning of the flat buffer neither clients nor the aggregation change.
-
-    Args:
-        layout: The layout of the shared parameters.
-        fixes: Returns whether clients leave a parameter as it is: ``ModelConfig.fixes``.
-        aggregation: The aggregation.
-    """
-    for name, start, _ in layout.places():
-        if not fixes(name) or aggregation.changes(name):
-            return start
-    return layout.size
 
 
 class FixedPart:

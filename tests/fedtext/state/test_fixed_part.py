@@ -12,8 +12,9 @@ from fedtext.aggregations.mean import Mean
 from fedtext.layout import TABLE, Layout
 from fedtext.models.adapters import RESIDUAL
 from fedtext.records import RoundRecord
+from fedtext.server.unsent import fixed_size
 from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.fixed_part import NAME, FixedPart, fixed_size
+from fedtext.state.fixed_part import NAME, FixedPart
 from fedtext.state.seal import StateKey
 from tests import tiny
 from tests.loops import nonempty
