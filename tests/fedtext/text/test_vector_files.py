@@ -15,7 +15,6 @@ from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.text.embeddings import WordVectors, read_vectors, table
 
-
 GLOVE = "a 1 2\n. . . 3 4\nb -0.5 1e-3\n"
 
 
@@ -113,9 +112,6 @@ def test_files_whose_compression_is_damaged_are_refused(tmp_path: Path, suffix: 
     path.write_bytes(raw)
     with pytest.raises(UserError, match=r"word vectors in .* cannot be read"):
         read_vectors(path, 2, {"a"})
-
-
-# The embedding table
 
 
 def test_table_draws_missing_words_at_the_size_of_the_found_ones() -> None:
