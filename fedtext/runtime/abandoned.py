@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-ABANDONED_S = 86_400.0  # after which nobody works on a draft any more
+ABANDONED_S = 86_400.0  # a draft unchanged for that long is abandoned
 
 
 def remove_abandoned(drafts: Iterable[Path]) -> None:
-    """Remove those of some folders of drafts that nobody has changed for a day.
+    """Remove the folders of drafts that have not changed for a day.
 
     Args:
         drafts: The folders.

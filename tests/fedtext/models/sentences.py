@@ -1,9 +1,11 @@
 """Sentences for causal language models: batches, what the package transformers computes of them, and short runs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -11,6 +13,7 @@ import fedtext
 from fedtext.corpora.types import TokenSet
 from fedtext.models.batch import Batch
 from fedtext.training.batches import Assembler, Texts
+from tests.loops import nonempty
 
 VOCABULARY = 30
 LENGTHS = [5, 2, 9, 9, 3, 13]
@@ -31,6 +34,28 @@ def their_loss(model: Any, given: Batch) -> Tensor:
     labels_BT = tokens_BT.masked_fill(~there_BT, -100)[:, 1:]
     logits = model(input_ids=tokens_BT[:, :-1], attention_mask=there_BT[:, :-1].long()).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels_BT.flatten())
+
+
+def check_step(source: Any, network: torch.nn.Module, expected: Mapping[str, Tensor]) -> None:
+    """Check that the loss, the gradients and the parameters after a step are those of the package.
+
+    Args:
+        source: The package's model, in float64.
+        network: Ours, with the same weights.
+        expected: The package's parameters by our names.
+    """
+    steps = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (source, network)]
+    losses = their_loss(source, batch()), network(batch(padding=7)).loss
+    assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-9)
+    for loss in losses:
+        loss.backward()
+    assert set(expected) == set(dict(network.named_parameters()))
+    for name, parameter in nonempty(network.named_parameters()):
+        assert torch.allclose(parameter.grad, expected[name].grad, rtol=1e-9, atol=1e-12), name
+    for optimizer in steps:
+        optimizer.step()
+    for name, parameter in nonempty(network.named_parameters()):
+        assert torch.allclose(parameter, expected[name], rtol=1e-9, atol=1e-12), name
 
 
 def ptb(folder: Path) -> Path:

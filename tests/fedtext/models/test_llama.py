@@ -17,7 +17,7 @@ from fedtext.models.parts import Parts, whole
 from fedtext.testing.runs import check_run
 from tests import tiny
 from tests.fedtext.models.llamas import ALL, ARCHITECTURES, LATE, LONG, POSITIONS, config, ours, theirs
-from tests.fedtext.models.sentences import VOCABULARY, batch, their_loss
+from tests.fedtext.models.sentences import VOCABULARY, batch, check_step, their_loss
 from tests.loops import nonempty
 
 
@@ -32,19 +32,7 @@ def names(source: Any) -> dict[str, Tensor]:
 def test_loss_gradients_and_a_step_are_those_of_the_package(tmp_path: Path, architecture: str, attention: str) -> None:
     source = theirs(architecture, attention)
     network = ours(source, tmp_path, attention=attention)
-    steps = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (source, network)]
-    losses = their_loss(source, batch()), network(batch(padding=7)).loss
-    assert losses[1].item() == pytest.approx(losses[0].item(), rel=1e-9)
-    for loss in losses:
-        loss.backward()
-    expected = names(source)
-    assert set(expected) == set(dict(network.named_parameters()))
-    for name, parameter in nonempty(network.named_parameters()):
-        assert torch.allclose(parameter.grad, expected[name].grad, rtol=1e-9, atol=1e-12), name
-    for optimizer in steps:
-        optimizer.step()
-    for name, parameter in nonempty(network.named_parameters()):
-        assert torch.allclose(parameter, expected[name], rtol=1e-9, atol=1e-12), name
+    check_step(source, network, names(source))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
