@@ -64,16 +64,13 @@ def check_cleaned(read: RawCorpus, cleaned: RawCorpus, config: CorpusConfig) -> 
     """
     if cleaned.features or _has_words(cleaned) or not _has_words(read):
         return
-    raise UserError(
-        f"corpus.text: {config.text.name} leaves no word of any train text"
-        + (
-            ", since it keeps the letters a to z alone: use bpe, or words of another script between blanks"
-            if isinstance(config.text, Hash) or getattr(config.text, "letters", False)
-            else ": set stopwords to keep"
-            if getattr(config.text, "stopwords", "keep") == "drop"
-            else ": write words into its texts"
-        )
-    )
+    if isinstance(config.text, Hash) or getattr(config.text, "letters", False):
+        advice = ", since it keeps the letters a to z alone: use bpe, or words of another script between blanks"
+    elif getattr(config.text, "stopwords", "keep") == "drop":
+        advice = ": set stopwords to keep"
+    else:
+        advice = ": write words into its texts"
+    raise UserError(f"corpus.text: {config.text.name} leaves no word of any train text{advice}")
 
 
 def cleared(read: RawCorpus, cleaned: RawCorpus) -> int:

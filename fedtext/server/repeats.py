@@ -40,8 +40,8 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
     if least > largest:
         otherwise = "raise participation.fraction" if least <= clients else "take a corpus with more clients"
         raise UserError(
-            f"participation.min_clients: {least}, but a round has at most {largest} of {clients} clients: lower it, or "
-            f"{otherwise}"
+            f"participation.min_clients: {least}, but a round has at most {largest} of {clients} clients: lower it, "
+            f"or {otherwise}"
         )
     if experiment.server.secure_aggregation and largest < HIDING:
         few = f"a round has at most {largest} of {clients} clients, and a sum hides the updates of {HIDING} or more"
