@@ -14,13 +14,15 @@ from fedtext.errors import UserError
 from fedtext.layout import TABLE, Layout, is_table
 from fedtext.methods import layouts
 from fedtext.models.inits import RandomInit
-from fedtext.models.language import LanguageModel
+from fedtext.models.language import OUTPUT, LanguageConfig, LanguageModel
 from fedtext.models.parts import Parts
 from fedtext.models.ranks import Ranks
 from fedtext.models.sizes import without_memory
 from fedtext.models.trainable import check_parameters
 from fedtext.schema import watched
 from fedtext.seeding import generator, torch_scope
+from fedtext.text.embeddings import table
+from fedtext.text.pretrained import output_vectors
 
 MOST_KNOWN = 1000  # shapes that are kept
 Shapes = Mapping[str, tuple[int, ...]]
@@ -172,6 +174,7 @@ def initial(
 
     Raises:
         NetworkError: A parameter cannot be trained.
+        UserError: The checkpoint whose output layer the network begins with cannot be read.
     """
     clients = len(corpus.clients) if clients is None else clients
     assert clients, "a network may depend on the number of clients"
@@ -179,9 +182,11 @@ def initial(
     network = build_network(experiment, corpus.classes, clients, corpus.features, weights=True)
     check_parameters(network, experiment.model.fixes)
     drawn = dict(network.named_parameters())
-    table = _table(experiment, corpus) if corpus.has_table else None
-    found = ((name, table if is_table(name) else tensor.detach().float().numpy()) for name, tensor in drawn.items())
+    table_VD = _table(experiment, corpus) if corpus.has_table else None
+    found = ((name, table_VD if is_table(name) else tensor.detach().float().numpy()) for name, tensor in drawn.items())
     tensors = {name: tensor for name, tensor in found if tensor is not None}
+    if isinstance(experiment.model, LanguageConfig) and (source := experiment.model.output_source):
+        tensors[OUTPUT] = _output_layer(experiment, corpus, source)
     shared = {name: tensor for name, tensor in tensors.items() if not experiment.private(name)}
     private = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}
     return shared, private
@@ -276,3 +281,9 @@ def _whole_table(experiment: Experiment, corpus: Corpus) -> NDArray[np.float32]:
     return np.float32(embedding.init.std) * rng.standard_normal(
         (len(corpus.vocabulary), embedding.dim), dtype=np.float32
     )
+
+
+def _output_layer(experiment: Experiment, corpus: Corpus, checkpoint: str) -> NDArray[np.float32]:
+    """Return the weights of a checkpoint's output layer for a vocabulary. Those of words that it lacks are 0."""
+    rows = table_rows(experiment, len(corpus.vocabulary), corpus.features)
+    return table(corpus.vocabulary, output_vectors(checkpoint), experiment.seed, zero=True)[rows.start : rows.stop]

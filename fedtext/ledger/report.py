@@ -220,7 +220,7 @@ def _next_words(experiment: Experiment) -> Iterator[str]:
             else "without noise the embedding rows that changed name the words in a client's train texts"
         )
     layer = ["head.weight"] * (not model.tied) + ["head.bias"] * model.biased
-    if output := [name for name in layer if not private(name)]:
+    if output := [name for name in layer if not (private(name) or model.fixes(name))]:
         yield (
             f"without noise the output layer ({', '.join(output)}) tells which words a client's train texts have and "
             "how often: a step moves each word by how much oftener it came than the model expected"

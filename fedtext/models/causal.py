@@ -35,7 +35,7 @@ from fedtext.models.checkpointed import (
     settings,
 )
 from fedtext.models.fixed import Fixed, blocks_of, storable, with_blocks
-from fedtext.models.language import TIED, LanguageConfig, LanguageModel, Score
+from fedtext.models.language import OUTPUT, TIED, LanguageConfig, LanguageModel, Score
 from fedtext.models.native_block import always_in_c
 from fedtext.models.native_products import products_in_c
 from fedtext.models.unpadded import Places, implementation, run_unpadded
@@ -70,7 +70,7 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
     )
     positions: PositiveInt | None = Field(None, description=f"number of positions; {OF_CHECKPOINT}1024")
     dropout: float = Field(0.1, ge=0, lt=1, description=DROPOUT)
-    tied: bool = Field(True, description=TIED)
+    tied: bool = Field(True, description=f"{TIED}; of a checkpoint as in its config.json (tie_word_embeddings)")
     biased = False
     architectures = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
     sizes: ClassVar[Mapping[str, Any]] = {
@@ -84,8 +84,6 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
 
     @model_validator(mode="after")
     def _is_known(self) -> "CausalLanguageModel":
-        if self.checkpoint is not None and not self.tied:
-            raise ValueError("tied: the output layer of a checkpoint is its word table: leave it out")
         if self.adapter and self.adapter.lora is None and self.tied:
             raise ValueError(
                 "adapter.lora: null trains the output layer alone, which in a tied model is the word table, and does "
@@ -104,12 +102,21 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
     def reach(self) -> int:
         return positions_of(settings(self))
 
+    @property
+    def output_source(self) -> str | None:
+        return None if self.tied else self.checkpoint
+
+    def fixes(self, parameter: str) -> bool:
+        """With an adapter of low rank an output layer of a checkpoint does not change either."""
+        given = parameter == OUTPUT and self.output_source is not None
+        return super().fixes(parameter) or (given and self.adapter is not None and self.adapter.lora is not None)
+
     def build(self, vocabulary: int, embedding: nn.Embedding, weights: bool) -> "CausalNetwork":
         return CausalNetwork(self, vocabulary, embedding, weights)
 
     def check(self, max_length: int | None) -> None:
-        """Check the checkpoint's sizes and the adapter's, that its output layer is its word table, and that the decoder
-        has enough positions for sentences of this length.
+        """Check the checkpoint's sizes and the adapter's, that ``tied`` is the checkpoint's, and that the decoder has
+        enough positions for sentences of this length.
 
         Raises:
             UserError: One of these does not hold.
@@ -122,10 +129,12 @@ class CausalLanguageModel(TransformerConfig, LanguageConfig):
                     "GPT-2, which are three here: leave it out"
                 )
             adapter_files.checked(self.adapter.lora)
-        if self.checkpoint is not None and not settings(self).tie_word_embeddings:
+        if self.checkpoint is not None and settings(self).tie_word_embeddings != self.tied:
+            told = "is the word table" if self.tied else "has weights of its own"
+            there = "false" if self.tied else "true"
             raise UserError(
-                f"model.checkpoint: {self.checkpoint} has an output layer that is not its word table "
-                "(tie_word_embeddings: false), which would be lost: name a checkpoint without one"
+                f"model.tied is {str(self.tied).lower()}, so that the output layer {told}, and {self.checkpoint} has "
+                f"tie_word_embeddings: {there}: set model.tied: {there}"
             )
         kind = (getattr(settings(self), "rope_parameters", None) or {}).get("rope_type", "default")
         if kind in LENGTH_DEPENDENT:
@@ -162,6 +171,8 @@ class CausalNetwork(LanguageModel):
     def __init__(self, config: CausalLanguageModel, vocabulary: int, embedding: nn.Embedding, weights: bool) -> None:
         super().__init__()
         self.embedding = embedding
+        if config.fixes(OUTPUT):  # what never changes is at the beginning (server/unsent.py)
+            self.head = config.output_layer(config.embedding.dim, vocabulary)
         network = layers(config, weights, implementation() if config.attention == "sdpa" else None)
         name, blocks = network.config.model_type, blocks_of(network)
         self.decoder = nn.ModuleDict({each: getattr(network, each) for each in ARCHITECTURES[name].modules})
@@ -177,7 +188,8 @@ class CausalNetwork(LanguageModel):
             network = with_blocks(network, blocks)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.whole = always_in_c(blocks_of(network))
-        self.head = config.output_layer(config.embedding.dim, vocabulary)
+        if not config.fixes(OUTPUT):
+            self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = config.reach
         self.dtype, self.attention = getattr(torch, config.precision), config.attention
         self.pretrained = config.checkpoint is not None

@@ -28,6 +28,7 @@ from fedtext.models.inits import InitField, RandomInit
 from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.devices import to_device
 
+OUTPUT = "head.weight"  # name of the weights of an output layer that is not the embedding
 TIED = "whether the output layer's weights are the embedding"
 
 
@@ -47,6 +48,11 @@ class LanguageConfig(ModelConfig):
     @property
     def reach(self) -> int | None:
         """Largest number of tokens before a word that the network can read; None: any number."""
+        return None
+
+    @property
+    def output_source(self) -> str | None:
+        """The checkpoint whose output layer the network begins with; None: its weights are drawn, or the embedding."""
         return None
 
     @abstractmethod

@@ -27,7 +27,6 @@ from fedtext.config.loading import FOLDER as PLUGINS
 from fedtext.config.package import Package
 from fedtext.config.packages import differing, missing, packages_of
 from fedtext.errors import UserError, writing
-from fedtext.layout import is_table
 from fedtext.ledger import FILE as LEDGER
 from fedtext.runtime import tensor_files
 from fedtext.runtime.json_files import read_json
@@ -139,11 +138,11 @@ def _write(trained: Trained, draft: Path) -> None:
 
 
 def _common(trained: Trained) -> State:
-    """Return the tables of clients' parts that the model fixes and that are the same for all: they are written once."""
+    """Return what the model fixes of clients' parts, if it is the same for all: it is written once."""
     parts, fixes = list(trained.parts.values()), trained.experiment.model.fixes
     if not parts or any(part.vocabulary is not None for part in parts):
         return {}
-    found = {name: tensor for name, tensor in parts[0].state.items() if is_table(name) and fixes(name)}
+    found = {name: tensor for name, tensor in parts[0].state.items() if fixes(name)}
     return {
         name: tensor
         for name, tensor in found.items()

@@ -39,6 +39,7 @@ def _anywhere(checkpoint: str) -> str:
 
 
 _TABLES = ("word_embeddings.weight", "wte.weight", "embed_tokens.weight")  # names of word tables
+_OUTPUT = "lm_head.weight"  # of output layers that are not the word table
 # A weight of a block, as it is called in all architectures.
 _OF_A_BLOCK = re.compile(
     r"^((model|transformer|bert|distilbert|roberta)\.)?(encoder\.layer|transformer\.layer|layers|h)\.\d+\..*\.weight$"
@@ -166,12 +167,35 @@ def word_vectors(checkpoint: str, dim: int) -> WordVectors:
     Raises:
         UserError: It cannot be read, or D is not ``dim``.
     """
-    table_WD: np.ndarray = _word_table(checkpoint).numpy()
-    if table_WD.shape[1] != dim:
+    found = _tensor(checkpoint, _TABLES)
+    if found is None:
+        found = network(checkpoint).get_input_embeddings().weight.detach()
+    if found.shape[1] != dim:
         raise UserError(
-            f"checkpoint {checkpoint} has word vectors of dimension {table_WD.shape[1]} but model.embedding.dim is "
-            f"{dim}: set it to {table_WD.shape[1]}"
+            f"checkpoint {checkpoint} has word vectors of dimension {found.shape[1]} but model.embedding.dim is "
+            f"{dim}: set it to {found.shape[1]}"
         )
+    return _by_piece(checkpoint, found.numpy())
+
+
+def output_vectors(checkpoint: str) -> WordVectors:
+    """Load the weights of a checkpoint's output layer over its pieces, shape (W, D), with the piece of each row.
+
+    Raises:
+        UserError: It cannot be read, or has none.
+    """
+    found = _tensor(checkpoint, (_OUTPUT,))
+    if found is None:
+        how = {"dtype": torch.float32, "output_loading_info": True}
+        whole, report = _read("AutoModelForCausalLM", checkpoint, **how)
+        if _OUTPUT in report["missing_keys"]:
+            raise UserError(f"checkpoint {checkpoint} has no {_OUTPUT}: name one whose weights are complete")
+        found = whole.get_output_embeddings().weight.detach()
+    return _by_piece(checkpoint, found.numpy())
+
+
+def _by_piece(checkpoint: str, table_WD: np.ndarray) -> WordVectors:
+    """Return the rows of a checkpoint's word table or output layer with their pieces, as a vocabulary has them."""
     words = pieces(checkpoint)[: len(table_WD)]  # a table may have rows without a piece
     # Byte pairs whose entry is called as one of ours have another name in a vocabulary (byte_pairs.py).
     rows = {f"#{row}": row for row, word in enumerate(words) if word in (PAD, UNK, BOS, EOS)}
@@ -197,20 +221,33 @@ def _without_reports() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def _word_table(checkpoint: str) -> torch.Tensor:
-    """Return the word-embedding table in float32, without the other weights if all are in one file of safetensors.
-
-    Raises:
-        UserError: As in ``network``.
-    """
-    file = Path(locate(checkpoint)) / "model.safetensors"
-    if file.is_file():
+def _tensor(checkpoint: str, ends: tuple[str, ...]) -> torch.Tensor | None:
+    """Return a tensor in float32 without the others, by the ends of its possible names; None: no file of safetensors
+    here has it, or several do."""
+    found = []
+    for file in _weights(checkpoint):
         with suppress(OSError, SafetensorError), safe_open(file, "pt") as tensors:  # the package says what is wrong
-            names = [name for name in tensors.keys() if name.endswith(_TABLES)]  # noqa: SIM118
-            if len(names) == 1:
-                return tensors.get_tensor(names[0]).float()
-    found: torch.Tensor = network(checkpoint).get_input_embeddings().weight.detach()
-    return found
+            found += [(file, name) for name in tensors.keys() if name.endswith(ends)]  # noqa: SIM118
+    if len(found) != 1:
+        return None
+    file, name = found[0]
+    with safe_open(file, "pt") as tensors:
+        tensor: torch.Tensor = tensors.get_tensor(name)
+    return tensor.float()
+
+
+def _weights(checkpoint: str) -> list[Path]:
+    """Return the files of safetensors with a checkpoint's weights, one or several, as far as they are here."""
+    folder = Path(locate(checkpoint))
+    if not folder.is_dir():
+        library()  # it comes with the package transformers
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import HFValidationError
+
+        with suppress(HFValidationError):  # what is no name on the hub is said when its configuration is read
+            if isinstance(cached := try_to_load_from_cache(checkpoint, "config.json"), str):
+                folder = Path(cached).parent
+    return sorted(folder.glob("model*.safetensors"))
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:

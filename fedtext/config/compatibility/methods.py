@@ -11,7 +11,7 @@ from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
 from fedtext.methods.lg_fedavg import LGFedAvg
 from fedtext.methods.state import Tensors
-from fedtext.models.language import LanguageConfig
+from fedtext.models.language import OUTPUT, LanguageConfig
 from fedtext.training.config import SGD, AdamW, Steps
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ def language(e: "Settings") -> Iterator[str]:
         yield (
             f"method {e.method.name} separates the output layer from the rest, but a tied model's is its embedding: "
             "set model.tied to false"
+        )
+    elif isinstance(e.model, LanguageConfig) and e.model.fixes(OUTPUT) and not e.method.complete:
+        yield (
+            f"method {e.method.name} separates the output layer from the rest, and with model.adapter.lora a "
+            "checkpoint's does not change: leave out one of them"
         )
 
 

@@ -12,16 +12,23 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import fedtext
+from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
+from fedtext.layout import Layout
 from fedtext.models.adapter_files import CONFIG, WEIGHTS
 from fedtext.models.adapters import A, B
 from fedtext.models.causal import CausalLanguageModel
+from fedtext.models.language import OUTPUT
 from fedtext.models.parts import Parts, whole
+from fedtext.parameters import initial, shared_numbers
+from fedtext.server.unsent import fixed_size
 from fedtext.state.model_adapter import ADAPTER
+from fedtext.testing.runs import check_run
 from fedtext.text import byte_pairs
 from fedtext.text.tokens import BOS_ID, EOS_ID
-from tests.fedtext.models.llamas import ALL, END, TEXTS, theirs
-from tests.fedtext.models.sentences import VOCABULARY, run
+from tests import tiny
+from tests.fedtext.models.llamas import ALL, END, LATE, TEXTS, theirs
+from tests.fedtext.models.sentences import VOCABULARY, ptb, run
 from tests.loops import nonempty
 
 
@@ -50,15 +57,27 @@ def of_characters() -> tokenizers.Tokenizer:
 
 
 def whole_checkpoint(
-    folder: Path, architecture: str, begin: str | None, pairs: tokenizers.Tokenizer | None = None, end: str = END
+    folder: Path,
+    architecture: str,
+    begin: str | None,
+    pairs: tokenizers.Tokenizer | None = None,
+    end: str = END,
+    tied: bool = True,
+    file_size: str = "1GB",
 ) -> tuple[Any, tokenizers.Tokenizer, dict[str, Any]]:
     """A checkpoint in bfloat16 with its tokenizer, saved, and the keys of a run that hardly moves it."""
     pairs = of_bytes(begin) if pairs is None else pairs
-    sizes = {"vocab_size": pairs.get_vocab_size() + 5, "max_position_embeddings": 30}
-    theirs(architecture, **sizes).bfloat16().save_pretrained(folder / "theirs")
+    sizes = {"vocab_size": pairs.get_vocab_size() + 5, "max_position_embeddings": 30, "tie_word_embeddings": tied}
+    theirs(architecture, **sizes).bfloat16().save_pretrained(folder / "theirs", max_shard_size=file_size)
     named = {"eos_token": end} | ({"bos_token": begin} if begin else {})
     transformers.PreTrainedTokenizerFast(tokenizer_object=pairs, **named).save_pretrained(folder / "theirs")
-    model = {"name": "causal", "checkpoint": str(folder / "theirs"), "embedding": {"dim": 16}, "dropout": 0.0}
+    model = {
+        "name": "causal",
+        "checkpoint": str(folder / "theirs"),
+        "embedding": {"dim": 16},
+        "dropout": 0.0,
+        "tied": tied,
+    }
     corpus = {"name": "ptb", "clients": 1, "validation": 0.0, "max_length": 30}
     corpus["text"] = {"bpe": {"checkpoint": str(folder / "theirs")}}
     training = {"rounds": 1, "batch_size": 4, "optimizer": {"name": "sgd", "lr": 1e-12}}
@@ -92,12 +111,21 @@ def test_pairs_of_characters_are_predicted_as_the_package_does(tmp_path: Path, e
 
 
 @pytest.mark.parametrize("adapted", [False, True])
-@pytest.mark.parametrize(("architecture", "begin"), [("llama", "<|begin_of_text|>"), ("qwen2", None)])
+@pytest.mark.parametrize(
+    ("architecture", "begin", "more"),
+    [
+        ("llama", "<|begin_of_text|>", {}),
+        ("qwen2", None, {}),
+        ("mistral", "<|begin_of_text|>", {"tied": False}),
+        ("llama", None, {"tied": False, "file_size": "10KB"}),
+    ],
+    ids=["llama", "qwen2", "untied", "untied, in several files"],
+)
 def test_a_checkpoint_predicts_what_the_package_predicts_with_it(
-    tmp_path: Path, architecture: str, begin: str | None, adapted: bool
+    tmp_path: Path, architecture: str, begin: str | None, more: dict[str, Any], adapted: bool
 ) -> None:
     """A text begins as those of the checkpoint do, or after the end of another one if they have no beginning."""
-    source, pairs, changes = whole_checkpoint(tmp_path, architecture, begin)
+    source, pairs, changes = whole_checkpoint(tmp_path, architecture, begin, **more)
     changes["model"] |= {"adapter": {"lora": {"modules": ALL}}} if adapted else {}
     trained = run(tmp_path, **changes).model
     bound = trained._bind(None)
@@ -122,8 +150,9 @@ def test_a_checkpoint_predicts_what_the_package_predicts_with_it(
     assert torch.allclose(exported_TV[:, [*there]].log_softmax(1), expected_TV, atol=1e-4)
 
 
-def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path) -> None:
-    changes = whole_checkpoint(tmp_path, "qwen3", None)[2]
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path, tied: bool) -> None:
+    changes = whole_checkpoint(tmp_path, "qwen3", None, tied=tied)[2]
     changes["training"]["optimizer"] = {"name": "adam", "lr": 0.01}
     changes["model"]["adapter"] = {"lora": {"modules": ["query", "down"], "blocks": 2}}
     result = run(tmp_path, **changes)
@@ -131,6 +160,30 @@ def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path) -> 
     result.save(tmp_path / "model")
     (tmp_path / "theirs").rename(tmp_path / "elsewhere")
     assert fedtext.Model.load(tmp_path / "model").predict(["the cat"]) == expected
+    if not tied:
+        with pytest.raises(ValueError, match=r"fedper separates the output layer .* a checkpoint's does not change"):
+            tiny.language_model("fedper", **changes)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "moves"), [(None, True), ({"lora": None}, True), ({"lora": {"rank": 2}}, False)], ids=str
+)
+def test_an_output_layer_of_a_checkpoint_changes_unless_factors_are_trained(
+    tmp_path: Path, adapter: dict[str, Any] | None, moves: bool
+) -> None:
+    changes = whole_checkpoint(tmp_path, "llama", None, tied=False)[2]
+    changes["training"]["optimizer"] = {"name": "adam", "lr": 0.01}
+    changes["model"]["adapter"] = adapter
+    experiment = tiny.language_model("fedavg", evaluation=LATE, **changes)
+    texts = prepare(experiment.corpus, experiment.model.embedding, 0, ptb(tmp_path))
+    shared = initial(experiment, texts)[0]
+    result = run(tmp_path, **changes)
+    assert np.array_equal(result.state[OUTPUT], shared[OUTPUT]) is not moves
+    head = shared[OUTPUT].size
+    assert (shared_numbers(experiment, texts.classes, 1, len(texts.vocabulary)) >= head) is moves
+    layout = Layout({name: tensor.shape for name, tensor in shared.items()})
+    assert (fixed_size(layout, experiment.model.fixes, experiment.aggregation) >= 2 * head) is not moves
+    check_run(experiment, texts)
 
 
 def test_factors_are_those_of_the_package_peft(tmp_path: Path) -> None:
