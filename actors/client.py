@@ -53,7 +53,7 @@ class ClientActor:
         self,
         experiment: Experiment,
         header: Corpus,
-        private: Mapping[str, NDArray[np.float32]],
+        unshared: Mapping[str, NDArray[np.float32]],
         corpus_clients: int,
         weights: Sequence[int],
         noise: NoiseKey,
@@ -69,7 +69,7 @@ class ClientActor:
         Args:
             experiment: The experiment.
             header: The corpus without its clients, unless they are on disk.
-            private: Initial private parameters, by name.
+            unshared: Initial values of parameters that are not exchanged, by name (``with_tables``).
             corpus_clients: Number of the corpus's clients.
             weights: Numbers of samples of all clients of the trial, hosted here or not.
             noise: The run's key of noise.
@@ -84,7 +84,7 @@ class ClientActor:
         device = "cuda" if reserved and not unused else "cpu"
         there = isinstance(header.clients, StoredClients)
         clients = header.clients if there else _chosen(objects, members)
-        self.worker = Worker(experiment, header, clients, private, device, corpus_clients, noise)
+        self.worker = Worker(experiment, header, clients, unshared, device, corpus_clients, noise)
         self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.coordinates)
         self.worker.population = population(self.worker)
         self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure), self.worker.ranks)

@@ -39,7 +39,7 @@ class RayFleet(Caller):
         self,
         experiment: Experiment,
         shipment: Shipment,
-        private: Mapping[str, NDArray[np.float32]],
+        unshared: Mapping[str, NDArray[np.float32]],
         noise: NoiseKey,
         plan: Plan,
         group: PlacementGroup | None = None,
@@ -63,7 +63,7 @@ class RayFleet(Caller):
         self.took: list[float] = []  # seconds of each local update of the last round
         self.late = 0  # local updates of the last round that had not returned in time
         self.left_out: Collection[int] = ()
-        initial = ray.put(dict(private))
+        initial = ray.put(dict(unshared))
         weights = self.clients.samples
         self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
         self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial

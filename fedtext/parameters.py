@@ -128,7 +128,7 @@ def lacking_numbers(experiment: Experiment, classes: int, clients: int, features
         experiment, classes, clients, features: As in ``shared_numbers``.
     """
     found = _shapes(experiment, classes, clients, features)
-    shared = {name: shape for name, shape in found.items() if not experiment.private(name)}
+    shared = {name: shape for name, shape in found.items() if experiment.shared(name)}
     return Ranks.of(experiment.model, experiment.seed, clients).lacking(shared)
 
 
@@ -162,7 +162,8 @@ def _shapes(experiment: Experiment, classes: int, clients: int, features: int) -
 def initial(
     experiment: Experiment, corpus: Corpus, clients: int | None = None
 ) -> tuple[dict[str, NDArray[np.float32]], ...]:
-    """Return the (shared, private) parameters before the first round, by name. They are the same for every client.
+    """Return the initial parameters by name: those that server and clients exchange, and the others, which are private
+    or fixed. They are the same for every client.
 
     Tables have V rows. Private parameters that mirror a shared one are left out, and so are private tables of which
     only the clients have the initial values (``with_tables``).
@@ -187,27 +188,32 @@ def initial(
     tensors = {name: tensor for name, tensor in found if tensor is not None}
     if isinstance(experiment.model, LanguageConfig) and (source := experiment.model.output_source):
         tensors[OUTPUT] = _output_layer(experiment, corpus, source)
-    shared = {name: tensor for name, tensor in tensors.items() if not experiment.private(name)}
-    private = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}
-    return shared, private
+    shared = {name: tensor for name, tensor in tensors.items() if experiment.shared(name)}
+    unshared = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}
+    return shared, unshared
+
+
+def without_tables(unshared: Mapping[str, NDArray[np.float32]], corpus: Corpus) -> dict[str, NDArray[np.float32]]:
+    """Return the initial parameters that are not exchanged, without the tables that clients have with their corpus."""
+    return {name: tensor for name, tensor in unshared.items() if corpus.table_VD is None or not is_table(name)}
 
 
 def with_tables(
-    experiment: Experiment, corpus: Corpus, private: Mapping[str, NDArray[np.float32]], names: Iterable[str]
+    experiment: Experiment, corpus: Corpus, unshared: Mapping[str, NDArray[np.float32]], names: Iterable[str]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the initial private parameters with the tables that the server's ``initial`` has left out.
+    """Return the initial parameters that are not exchanged with the tables that a client has to make itself.
 
     Args:
         experiment: The experiment.
         corpus: The corpus as its clients have it.
-        private: The initial private parameters.
+        unshared: The initial parameters that are not exchanged.
         names: Names of all parameters of the network.
     """
-    method = experiment.method
-    missing = [n for n in names if is_table(n) and n not in private and experiment.private(n) and not method.mirrors(n)]
+    own = (n for n in names if is_table(n) and n not in unshared and not experiment.shared(n))
+    missing = [name for name in own if not experiment.method.mirrors(name)]
     if not missing:
-        return dict(private)
-    return dict(private) | dict.fromkeys(missing, _table(experiment, corpus))
+        return dict(unshared)
+    return dict(unshared) | dict.fromkeys(missing, _table(experiment, corpus))
 
 
 def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:

@@ -68,6 +68,7 @@ class Finished(Federation):
             made = made.model_copy(update={"method": method})
         shared, self.private = initial(made, corpus)
         fleet = LocalFleet(made, corpus, self.private)
-        super().__init__(made, shared, fleet, None)
+        fixed = {name: tensor for name, tensor in self.private.items() if made.fixed(name)}
+        super().__init__(made, shared, fleet, None, fixed=fixed)
         self.before, self.worker = self.flat.copy(), fleet.worker
         self.rows = list(self.run())

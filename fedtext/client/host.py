@@ -52,7 +52,8 @@ class Host:
         experiment: The experiment.
         corpus: The corpus. Its list of clients may be empty; ``corpus_clients`` is then their number.
         clients: The clients that are hosted, with rows for <pad> and features even if the model has none.
-        private: Initial values of the private parameters, tables with V rows, or one such table for each source.
+        unshared: Initial values of the parameters that are not exchanged with the server, tables with V rows, or one
+            such table for each source. Those that ``with_tables`` can make may be left out.
         device: The torch device on which clients are trained.
         corpus_clients: Number of the corpus's clients; None: that of ``clients``.
         noise: The run's key; None: it is made here.
@@ -63,7 +64,7 @@ class Host:
         experiment: Experiment,
         corpus: Corpus,
         clients: Sequence[ClientData],
-        private: Mapping[str, NDArray[np.float32]],
+        unshared: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
         corpus_clients: int | None = None,
         noise: NoiseKey | None = None,
@@ -85,12 +86,15 @@ class Host:
         self.network = self.build().to(self.device)
         table = (len(self.rows), experiment.model.embedding.dim)
         shapes = {n: table if is_table(n) else tuple(p.shape) for n, p in self.network.named_parameters()}
-        self.shared = Layout({name: shape for name, shape in shapes.items() if not experiment.private(name)})
+        self.shared = Layout({name: shape for name, shape in shapes.items() if experiment.shared(name)})
         self.down = layouts.received(self.method, self.shared, experiment.model.fixes, experiment.uplink)
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.alike = {n for n in self.shared.shapes if not (is_table(n) or self.ranks.rank_K is not None)}
-        self.initial_private = with_tables(experiment, corpus, private, shapes)
+        self.unshared = with_tables(experiment, corpus, unshared, shapes)
+        fixed = {name: values for name, values in self.unshared.items() if experiment.fixed(name)}
+        placed = {} if self.device.type == "cpu" else {n: torch.tensor(v, device=self.device) for n, v in fixed.items()}
+        self.fixed: Mapping[str, Values] = placed or fixed
         self.sent: tuple[NDArray[np.float32], Tensor] | None = None
         self.private = PrivateStates()
         self.training = assembler_of(experiment, self.device)
@@ -171,12 +175,12 @@ class Host:
         return table_XD
 
     def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """Return the parameters of a client without private state: the server's, and initial private ones."""
-        return {**self._received(flat), **self.initial_private}
+        """Return the parameters of a client without private state: the server's, fixed ones, and initial values."""
+        return {**self.unshared, **self._received(flat)}
 
     def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """Return the server's parameters, copied to a GPU once for all clients of a round."""
-        return self.shared.views(self._placed(flat))
+        """Return the server's parameters, copied to a GPU once for all clients of a round, and the fixed ones."""
+        return {**self.fixed, **self.shared.views(self._placed(flat))}
 
     def _placed(self, flat: NDArray[np.float32]) -> Values:
         """Return the broadcast on this device. Its address identifies it: each call of an actor has its own array over

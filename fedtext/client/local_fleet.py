@@ -32,7 +32,7 @@ class LocalFleet:
         self,
         experiment: Experiment,
         corpus: Corpus,
-        private: Mapping[str, NDArray[np.float32]],
+        unshared: Mapping[str, NDArray[np.float32]],
         device: str = "cpu",
         noise: NoiseKey | None = None,
     ) -> None:
@@ -44,7 +44,7 @@ class LocalFleet:
         self.baselines: Mapping[str, float] = baselines(experiment, corpus, self.clients)
         self.machines: Collection[str] = (machine(device, experiment.engine == "native"),)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
-        self.worker = Worker(experiment, corpus, clients, private, device, len(corpus.clients), self.noise)
+        self.worker = Worker(experiment, corpus, clients, unshared, device, len(corpus.clients), self.noise)
         self.worker.population = population(self.worker)
         self.worker.secure = secure_clients(experiment, self.clients.samples, self.worker.decoder.coordinates)
 

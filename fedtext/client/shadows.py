@@ -50,10 +50,10 @@ class ShadowPopulation(Population):
         logging.getLogger(__name__).info("training shadow model %d", shadow + 1)
         experiment = simulated(host.experiment, shadow)
         corpus = self._corpus(shadow, chosen)
-        shared, private = initial(host.experiment, corpus)
+        shared, unshared = initial(host.experiment, corpus)
         participants = self.clients + experiment.method.pooled
         noise = noise_key(experiment, corpus.content, participants)
-        fleet = self.fleet(experiment, corpus, private, str(host.device), noise)
+        fleet = self.fleet(experiment, corpus, unshared, str(host.device), noise)
         federation = Federation(experiment, shared, fleet, None)
         for _ in federation.run():
             pass

@@ -74,7 +74,7 @@ class Trainer(Host):
             self.experiment,
             self.shared,
             words,
-            self.initial_private,
+            self.unshared,
             self.corpus.classes,
             self.build,
             tests,

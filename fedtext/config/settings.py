@@ -145,8 +145,18 @@ class Settings(Strict):
         """Whether a parameter of the network stays with each client: by the method, or by the model's adapter."""
         return self.method.private(parameter) or self.model.keeps(parameter)
 
+    def fixed(self, parameter: str) -> bool:
+        """Whether a parameter keeps its initial value, so that server and clients need not exchange it."""
+        changes = self.private(parameter) or self.aggregation.changes(parameter)
+        return self.model.fixes(parameter) and not changes
+
+    def shared(self, parameter: str) -> bool:
+        """Whether a parameter is the server's, from which clients receive it."""
+        return not (self.private(parameter) or self.fixed(parameter))
+
     def shared_in(self, parameter: str, round_: int) -> bool:
-        """Whether clients send a parameter in a round. The server alone has those that are neither sent nor private."""
+        """Whether clients send a parameter in a round. The server alone changes those that are neither sent nor
+        private."""
         apart = self.model.keeps(parameter) or self.model.fixes(parameter)
         return not apart and self.method.shared_in(parameter, round_)
 

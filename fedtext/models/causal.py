@@ -171,8 +171,6 @@ class CausalNetwork(LanguageModel):
     def __init__(self, config: CausalLanguageModel, vocabulary: int, embedding: nn.Embedding, weights: bool) -> None:
         super().__init__()
         self.embedding = embedding
-        if config.fixes(OUTPUT):  # what never changes is at the beginning (server/unsent.py)
-            self.head = config.output_layer(config.embedding.dim, vocabulary)
         network = layers(config, weights, implementation() if config.attention == "sdpa" else None)
         name, blocks = network.config.model_type, blocks_of(network)
         self.decoder = nn.ModuleDict({each: getattr(network, each) for each in ARCHITECTURES[name].modules})
@@ -188,8 +186,7 @@ class CausalNetwork(LanguageModel):
             network = with_blocks(network, blocks)
         self.run = network.forward  # not the network itself, which would change the names of parameters
         self.whole = always_in_c(blocks_of(network))
-        if not config.fixes(OUTPUT):
-            self.head = config.output_layer(config.embedding.dim, vocabulary)
+        self.head = config.output_layer(config.embedding.dim, vocabulary)
         self.reach = config.reach
         self.dtype, self.attention = getattr(torch, config.precision), config.attention
         self.pretrained = config.checkpoint is not None

@@ -30,10 +30,9 @@ from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.server_step import ServerStep
 from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
-from fedtext.server.unsent import fixed_size, keep_unsent
+from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
 from fedtext.state.failures import AGAIN, OTHERS, Failures
-from fedtext.state.fixed_part import FixedPart
 from fedtext.state.machines import Machines
 from fedtext.wire.decoder import Decoder
 
@@ -66,20 +65,19 @@ class Federation(Generic[FleetT]):
         continuations: Continuations | None = None,
         failures: Failures | None = None,
         machines: Machines | None = None,
+        fixed: Mapping[str, NDArray[np.float32]] | None = None,
     ) -> None:
         self.experiment, self.fleet, self.checkpoints = experiment, fleet, checkpoints
         self.continuations, self.failures = continuations, failures
         self.machines, self.notice = machines or Machines(), ""
         self.layout = Layout({name: tensor.shape for name, tensor in shared.items()})
-        self.flat = self.layout.pack(shared)
+        self.flat, self.fixed = self.layout.pack(shared), fixed or {}
         self.history: list[RoundRecord] = []  # without metrics of clients where checkpoints have them
         ranks = Ranks.of(experiment.model, experiment.seed, len(fleet.clients))
         self.decoder = Decoder(experiment, self.layout, bool(experiment.server.secure_aggregation), ranks)
         self.names = fleet.clients.names
         self.trainees = trainees = fleet.clients[-1:] if experiment.method.pooled else fleet.clients
         self.adversaries = adversaries(experiment, len(trainees))
-        if checkpoints:
-            checkpoints.fixed = FixedPart(fixed_size(self.layout, experiment.model.fixes, experiment.aggregation))
         snapshot = checkpoints.load() if checkpoints else None
         if snapshot:
             self.flat, self.history = snapshot.flat, list(snapshot.history)
@@ -101,6 +99,10 @@ class Federation(Generic[FleetT]):
     def state(self) -> dict[str, NDArray[np.float32]]:
         """The shared parameters as named tensors."""
         return self.layout.views(self.flat)
+
+    def whole(self, flat: NDArray[np.float32]) -> dict[str, NDArray[np.float32]]:
+        """Return shared parameters as named tensors with those that never change."""
+        return {**self.fixed, **self.layout.views(flat)}
 
     @property
     def final(self) -> NDArray[np.float32]:
@@ -162,7 +164,7 @@ class Federation(Generic[FleetT]):
             if last:
                 warn_unmeasured(self.experiment, self.history)
                 if self.continuations:
-                    record.files |= self.continuations.files(self.layout.views(self.final))
+                    record.files |= self.continuations.files(self.whole(self.final))
                 record.files |= audit_files(self.experiment, self.fleet, handle, record, attacked)
             if self.checkpoints:
                 self.checkpoints.changed(client for attempt in attempts for client in attempt.cohort)

@@ -9,7 +9,7 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger.central import strategy
 from fedtext.mechanisms.base import bounds
-from fedtext.parameters import check_fit, check_own_rows, initial
+from fedtext.parameters import check_fit, check_own_rows, initial, without_tables
 from fedtext.server.continuations import Continuations
 from fedtext.server.federation import Federation
 from fedtext.server.fleet import FleetT
@@ -38,7 +38,7 @@ def start(
     Args:
         experiment: The experiment.
         corpus: The corpus. Its list of clients may be left out, with ``clients``.
-        fleet: Makes the clients, from ``private``, their initial private parameters, and ``noise``, the run's key:
+        fleet: Makes the clients, from ``unshared``, initial parameters (as in ``Host``), and ``noise``, the run's key:
             ``partial(LocalFleet, experiment, corpus)``. They are closed again if the run cannot be started.
         folder: The folder of checkpoints and of a secret key; None: nothing is saved.
         clients: Number of the corpus's clients; None: that of its list.
@@ -51,7 +51,7 @@ def start(
             cannot be copied.
     """
     made_from = experiment, corpus.content, participant_count(experiment, corpus, clients)
-    shared, private = initial(experiment, corpus, clients)
+    shared, unshared = initial(experiment, corpus, clients)
     checkpoints = machines = None
     if folder:
         factors, name = strategy(experiment), fingerprint(*made_from)
@@ -59,10 +59,11 @@ def start(
         machines = Machines(folder, name, _is_noisy(experiment))
     noise = noise_key(*made_from, folder, key)
     failures = _failures(experiment, folder, noise, send)
-    made = fleet(private=private, noise=noise)
+    made = fleet(unshared=without_tables(unshared, corpus), noise=noise)
     try:
         texts = Continuations.of(experiment, corpus, clients)
-        federation = Federation(experiment, shared, made, checkpoints, texts, failures, machines)
+        fixed = {name: tensor for name, tensor in unshared.items() if experiment.fixed(name)}
+        federation = Federation(experiment, shared, made, checkpoints, texts, failures, machines, fixed)
         if send and noise.secret and not federation.history:
             send(noise_keys.FILE)
         return federation

@@ -31,7 +31,7 @@ def trained(federation: Federation, corpus: Corpus) -> Trained:
         len(clients),
         names,
         None if experiment.own_vocabularies else corpus.vocabulary,
-        federation.layout.views(flat),
+        federation.whole(flat),
         parts,
         corpus.tokenizer,
     )

@@ -3,10 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtext.aggregations.base import Aggregation
 from fedtext.config.experiment import Experiment
 from fedtext.layout import TABLE, Layout
-from fedtext.methods.layouts import Fixes
 
 
 def keep_unsent(
@@ -36,17 +34,3 @@ def keep_unsent(
         own = experiment.aggregation.changes(name)  # what the server alone changes
         if not own and not experiment.shared_in(name, round_):  # momentum or the server's noise would move it
             now[name][...] = then[name]
-
-
-def fixed_size(layout: Layout, fixes: Fixes, aggregation: Aggregation) -> int:
-    """Return how many numbers at the beginning of the flat buffer neither clients nor the aggregation change.
-
-    Args:
-        layout: The layout of the shared parameters.
-        fixes: Returns whether clients leave a parameter as it is: ``ModelConfig.fixes``.
-        aggregation: The aggregation.
-    """
-    for name, start, _ in layout.places():
-        if not fixes(name) or aggregation.changes(name):
-            return start
-    return layout.size

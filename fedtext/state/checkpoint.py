@@ -7,8 +7,8 @@ it, with the same results. A checkpoint belongs to the simulation: it has the pr
 server would not see; its owner alone can read it.
 
 A checkpoint writes what is new since an earlier one, and shares the rest with it by hard links: blocks of earlier
-records, private states of clients that have not trained since, and parameters that never change. A checkpoint shares
-files with the one before the last, never with the last one, so that no damaged file is part of both that are kept.
+records, and private states of clients that have not trained since. A checkpoint shares files with the one before the
+last, never with the last one, so that no damaged file is part of both that are kept.
 """
 
 import json
@@ -26,8 +26,7 @@ from fedtext.records import RoundRecord
 from fedtext.state import segments
 from fedtext.state.digests import SUMS
 from fedtext.state.draft import remove_folder, write_folder
-from fedtext.state.fixed_part import FixedPart, fixed_file
-from fedtext.state.kept import FORMAT, LOOKS, PARTED, REPLACED, STATE, kept, latest, records_of, round_of
+from fedtext.state.kept import FORMAT, LOOKS, REPLACED, STATE, kept, latest, records_of, round_of
 from fedtext.state.seal import StateKey, check_key
 from fedtext.state.written import Written
 
@@ -84,7 +83,6 @@ class Checkpoints:
         self.coefficients = list(coefficients)
         self.written: list[Written] = []  # the last ones, at most two
         self.damaged: set[Path] = set()  # later than the one that was loaded
-        self.fixed = FixedPart()
         self.settled = 0  # number of records that both of them have: ``save`` needs no metrics of clients of these
 
     def changed(self, clients: Iterable[int]) -> None:
@@ -142,20 +140,10 @@ class Checkpoints:
         clients = {client: state for client, state in clients.items() if state or (base and client in base.clients)}
         places = {client: at for client, at in base.clients.items() if client not in clients} if base else {}
         linked = {name: base.digests[name] for name, _ in places.values()} if base else {}
-        fixed = self.fixed.name(flat)
-        about = {
-            "format": PARTED if fixed else FORMAT,
-            "fingerprint": self.fingerprint,
-            "round": round_,
-            "records": len(history),
-        }
+        about = {"format": FORMAT, "fingerprint": self.fingerprint, "round": round_, "records": len(history)}
         about |= {"key": self.key.id} if self.key else {}
         about |= {"coefficients": self.coefficients} if self.coefficients else {}
-        files = {SERVER: flat[self.fixed.size :].tobytes()}
-        if base and fixed in base.digests:
-            linked[fixed] = base.digests[fixed]
-        elif fixed:
-            files[fixed] = flat[: self.fixed.size].tobytes()
+        files = {SERVER: flat.tobytes()}
         if moments:
             files[MOMENTS] = save(dict(moments))
         if selected is not None:
@@ -208,7 +196,7 @@ class Checkpoints:
 
     def _named(self, name: str, round_: int) -> str:
         """Return the name under which a file is encrypted: with the run, and with the round in which it was written."""
-        shared = segments.CLIENTS.fullmatch(name) or fixed_file([name])  # its own name has the round, or the content
+        shared = segments.CLIENTS.fullmatch(name)  # its own name has the round
         return f"{self.fingerprint}/{name}" if shared else f"{self.fingerprint}/{round_}/{name}"
 
     def _read(self, state: Path, name: str) -> bytes:
@@ -242,7 +230,7 @@ class Checkpoints:
             clients |= segments.unpack(files.pop(name))
         return Snapshot(
             content["round"],
-            np.frombuffer(files.get(fixed_file(files), b"") + files[SERVER], np.float32),
+            np.frombuffer(files[SERVER], np.float32),
             dict(sorted(clients.items())),
             records_of(state, content),
             load(files[MOMENTS]) if MOMENTS in files else {},

@@ -15,7 +15,7 @@ from fedtext.state.digests import damage
 REPLACED = "the checkpoints in {} are replaced while they are read: try again, or once the run has ended"
 LOOKS = 10  # at a folder whose writer replaces the checkpoints that are being read
 FORMAT = 2  # of a checkpoint; the first one had a file for each client, and all records in state.json
-PARTED = 3  # the same, with parameters that never change in a file of their own
+WITH_FIXED = 3  # the same with parameters that never change, of some runs with an adapter; it is no longer written
 STATE = "state.json"  # what a checkpoint is: its format, fingerprint, round and number of records
 
 
@@ -79,10 +79,10 @@ def records_of(state: Path, content: Mapping[str, Any]) -> list[RoundRecord]:
 
 def _check_format(state: Path, written: int) -> None:
     """Raise UserError if another version of fedtext wrote a checkpoint in another format."""
-    if written in (FORMAT, PARTED):
+    if written == FORMAT:
         return
-    version = "an earlier version" if written < FORMAT else "a later version"
+    version = "an earlier version" if written <= WITH_FIXED else "a later version"
     raise UserError(
-        f"{version} of fedtext wrote the checkpoint {state} (format {written}, and this one reads {FORMAT} and "
-        f"{PARTED}): continue its run with that version, or remove {state.parent} to start it again"
+        f"{version} of fedtext wrote the checkpoint {state} (format {written}, and this one reads {FORMAT}): "
+        f"continue its run with that version, or remove {state.parent} to start it again"
     )

@@ -9,7 +9,7 @@ from fedtext.accounting import composition
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import FEW
 from fedtext.config.secure import counted
-from fedtext.layout import is_table
+from fedtext.layout import TABLE, is_table
 from fedtext.ledger.central import composed, noise_multiplier
 from fedtext.ledger.distributed import is_distributed
 from fedtext.methods.apfl import APFL
@@ -61,6 +61,8 @@ VERSIONS = {
     # FedMMD and FedFusion with weight decay, which leaves the frozen copy alone; and phases of plug-ins that move some
     # of several tables, and no others.
     "still": 1,
+    # Parameters that never change are not exchanged: noise of the server was drawn for them too.
+    "exchanged": 1,
     "projected": 1,  # APFL: each step ends with alpha in [0, 1]
 }
 
@@ -96,6 +98,7 @@ def ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         "summands": bool(experiment.server.secure_aggregation and experiment.privacy.canaries),
         "losses": amplified and _beyond_others(experiment),
         "cohorts": amplified and not secret and not is_distributed(experiment),
+        "exchanged": experiment.fixed(TABLE) or not type(experiment.model).fixes.__module__.startswith("fedtext."),
         "fixed": experiment.method.has_hooks() and adapter is not None,
         "little": experiment.adversaries is not None and experiment.adversaries.attack.name == "little_is_enough",
         "awaited": bool(experiment.server.secure_aggregation) and times > 1,

@@ -178,13 +178,13 @@ def hosted_rounds(experiment: Experiment, corpus: Corpus, hosted: Sequence[Host]
         experiment, corpus: The experiment and its corpus.
         hosted: For each round, the clients of each worker.
     """
-    shared, private = initial(experiment, corpus)
+    shared, unshared = initial(experiment, corpus)
     flat = first_broadcast(experiment, shared)
     if norm := clip_norm(experiment, len(corpus.clients), {}):
         flat = norm.after(flat)
     size, _ = stack_size(experiment, len(corpus.clients))
     workers = [
-        Worker(experiment, corpus, [corpus.clients[c] for c in members], private, corpus_clients=len(corpus.clients))
+        Worker(experiment, corpus, [corpus.clients[c] for c in members], unshared, corpus_clients=len(corpus.clients))
         for members in hosted[0]
     ]
     for worker in workers:

@@ -113,8 +113,8 @@ class Here(LocalFleet):
 
     unused_gpus, short, took, late, nodes = "", "", 0.0, 0, ("here",)
 
-    def __init__(self, experiment: Experiment, shipment: Any, private: Any, noise: Any, **given: Any) -> None:
-        super().__init__(experiment, tiny.TWO, private, noise=noise)
+    def __init__(self, experiment: Experiment, shipment: Any, unshared: Any, noise: Any, **given: Any) -> None:
+        super().__init__(experiment, tiny.TWO, unshared, noise=noise)
 
     def close(self, keep: bool = False) -> None:
         assert keep

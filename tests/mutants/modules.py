@@ -111,7 +111,6 @@ MODULES: dict[str, tuple[str, ...]] = {
         "state_in_runs",
         "methods",
     ),
-    "state/fixed_part": ("fixed_part", "checkpoint", "segments"),
     "state/fingerprint": (
         "rounds",
         "noise_key",

@@ -214,7 +214,9 @@ def test_a_state_that_becomes_empty_is_none_any_more(tmp_path: Path) -> None:
     assert asked == [None, None, 3, 3, 3, None]
 
 
-@pytest.mark.parametrize(("written", "words"), [(None, r"earlier.*format 1"), (1, "earlier"), (4, r"later.*format 4")])
+@pytest.mark.parametrize(
+    ("written", "words"), [(None, r"earlier.*format 1"), (1, "earlier"), (3, "earlier"), (4, r"later.*format 4")]
+)
 def test_another_format_is_one_sentence(written: int | None, words: str, tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.round()
