@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.client.adversaries import Adversaries
-from fedtext.client.load import Received, Values, chosen_rows, load_alike, load_into
+from fedtext.client.given import Given
+from fedtext.client.load import Received, chosen_rows, load_alike, load_into
 from fedtext.client.making import assembler_of, optimizer_of
 from fedtext.client.own_rows import OwnRows
 from fedtext.client.private import PrivateStates
@@ -91,11 +92,8 @@ class Host:
         union = experiment.evaluation.union
         self.union = within(union_of(union, corpus, experiment.seed), self.rows, self.beside) if union else None
         self.alike = {n for n in self.shared.shapes if not (is_table(n) or self.ranks.rank_K is not None)}
-        self.unshared = with_tables(experiment, corpus, unshared, shapes)
-        fixed = {name: values for name, values in self.unshared.items() if experiment.fixed(name)}
-        placed = {} if self.device.type == "cpu" else {n: torch.tensor(v, device=self.device) for n, v in fixed.items()}
-        self.fixed: Mapping[str, Values] = placed or fixed
-        self.sent: tuple[NDArray[np.float32], Tensor] | None = None
+        unshared = with_tables(experiment, corpus, unshared, shapes)
+        self.given = Given(self.shared, unshared, experiment.fixed, self.device)
         self.private = PrivateStates()
         self.training = assembler_of(experiment, self.device)
         self.evaluating = replace(self.training, cut=False)
@@ -145,8 +143,8 @@ class Host:
         Tables have a client's own R rows: its updates neither use nor change the others.
         """
         stack = self.workspaces.stack([len(self.clients[client].rows_R) for client in members])
-        sources = self._sources(flat)
-        load_alike(stack, self._placed(flat), self.shared, self.alike)
+        sources = self.given.all(flat)
+        load_alike(stack, self.given.broadcast(flat), self.shared, self.alike)
         for place, client in enumerate(members):
             own, theirs = self.private.get(client, {}), self.ranks.masked(sources, client)
             for name, tensor in stack.tensors(place).items():
@@ -171,31 +169,14 @@ class Host:
             The values, shape (X, D), on the host's device.
         """
         table_XD = torch.empty(len(rows_X), self.experiment.model.embedding.dim, device=self.device)
-        self.own_rows.load(table_XD, self._sources(flat), client, name, rows_X)
+        self.own_rows.load(table_XD, self.given.all(flat), client, name, rows_X)
         return table_XD
-
-    def _sources(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """Return the parameters of a client without private state: the server's, fixed ones, and initial values."""
-        return {**self.unshared, **self._received(flat)}
-
-    def _received(self, flat: NDArray[np.float32]) -> dict[str, Values]:
-        """Return the server's parameters, copied to a GPU once for all clients of a round, and the fixed ones."""
-        return {**self.fixed, **self.shared.views(self._placed(flat))}
-
-    def _placed(self, flat: NDArray[np.float32]) -> Values:
-        """Return the broadcast on this device. Its address identifies it: each call of an actor has its own array over
-        the same memory, which is not reused as long as one of these arrays is referenced."""
-        if self.device.type == "cpu":
-            return flat
-        if self.sent is None or (self.sent[0].ctypes.data, self.sent[0].size) != (flat.ctypes.data, flat.size):
-            self.sent = None  # its memory is needed
-            self.sent = flat, torch.tensor(flat, device=self.device)
-        return self.sent[1]
 
     def problem(self, flat: NDArray[np.float32], members: Sequence[int]) -> Problem:
         """Return the optimization problem of these clients after they received ``flat``."""
         rows_R = self.clients[members[0]].rows_R if self.experiment.reads_table and len(members) == 1 else None
-        received = self.ranks.masked(self._received(flat), members[0])  # of a transformer, whose clients are no stack
+        given = self.given.received(flat)
+        received = self.ranks.masked(given, members[0])  # of a transformer, whose clients are no stack
         return Problem(self.method, self.network, Received(received, rows_R))
 
     def local(self, flat: NDArray[np.float32], client: int, stack: Stack) -> Local:
@@ -207,12 +188,12 @@ class Host:
             stack: Parameters of this client alone.
         """
         rows_R = self.clients[client].rows_R
-        held, fixes = Received(self._received(flat), rows_R), self.experiment.model.fixes
+        held, fixes = Received(self.given.received(flat), rows_R), self.experiment.model.fixes
         received = Tensors({name: held[name] for name in held if not fixes(name)})
         server: dict[str, Tensor] = {}
         if self.method.sends_state:
-            beside = {n: v for n, v in self.down.views(self._placed(flat)).items() if n not in self.shared.shapes}
-            for name, values in beside.items():
+            views = self.down.views(self.given.broadcast(flat))
+            for name, values in ((n, v) for n, v in views.items() if n not in self.shared.shapes):
                 own = chosen_rows(values, rows_R) if name.rpartition("/")[2] == TABLE else values
                 server[name] = own if isinstance(own, Tensor) else torch.tensor(own)
         kept = self.kept(client, STATE)

@@ -74,7 +74,7 @@ class Trainer(Host):
             self.experiment,
             self.shared,
             words,
-            self.unshared,
+            self.given.unshared,
             self.corpus.classes,
             self.build,
             tests,

@@ -109,25 +109,25 @@ def test_of_a_text_the_words_are_kept_that_its_model_uses(order: str) -> None:
 def test_what_the_server_sent_goes_to_another_device_once() -> None:
     """The device "meta" has shapes and no numbers."""
     worker, flat = hosting(tiny.experiment())
-    assert all(nonempty(view.base is not None for view in worker._received(flat).values()))
-    assert worker.sent is None, "the processor reads it where it lies"
-    worker.device = torch.device("meta")
-    first = worker._received(flat)[TABLE]
+    assert all(nonempty(view.base is not None for view in worker.given.received(flat).values()))
+    assert worker.given.last is None, "the processor reads it where it lies"
+    worker.given.device = torch.device("meta")
+    first = worker.given.received(flat)[TABLE]
     assert first.device.type == "meta"
     assert first.shape == worker.shared.shapes[TABLE]
 
     def storage() -> torch.Tensor:
-        assert worker.sent is not None
-        return worker.sent[1]
+        assert worker.given.last is not None
+        return worker.given.last[1]
 
     sent = storage()
-    worker._received(flat[:])  # another array over the same memory
+    worker.given.received(flat[:])  # another array over the same memory
     assert storage() is sent
     other = flat.copy()
-    worker._received(other)
+    worker.given.received(other)
     assert storage() is not sent
     sent = storage()
-    worker._received(other)
+    worker.given.received(other)
     assert storage() is sent
 
 

@@ -238,7 +238,7 @@ def test_local_and_global_by_hand(method: str) -> None:
             for phase in worker.method.before_evaluation():
                 worker.run(phase, stack, federation.flat, [client.id], 2)
             kept = {TABLE: stack.tensors(0)[TABLE].numpy().copy()}
-        sources = federation.state | worker.unshared
+        sources = federation.state | worker.given.unshared
         state = {name: torch.from_numpy(np.array(kept.get(name, tensor))) for name, tensor in sources.items()}
         if TABLE in kept:  # in the client's own rows: put them where they belong
             whole = torch.from_numpy(np.array(sources[TABLE]))

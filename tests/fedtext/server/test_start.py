@@ -53,7 +53,7 @@ def test_what_never_changes_is_not_exchanged_and_clients_have_a_table_with_their
     federation = tiny.federation(tiny.experiment(model=model), corpus, Given, tmp_path)
     assert TABLE not in federation.state
     assert federation.fleet.given == {}
-    assert np.array_equal(federation.fleet.worker.fixed[TABLE], table_VD)
+    assert np.array_equal(federation.fleet.worker.given.fixed[TABLE], table_VD)
     next(federation.run())
     assert (tmp_path / "round-000001" / "server.f32").stat().st_size == 4 * federation.layout.size
     assert np.array_equal(trained(federation, corpus).shared[TABLE], table_VD)
