@@ -156,6 +156,8 @@ def test_a_checkpoint_is_trained_saved_and_loaded_without_it(tmp_path: Path, tie
     result = run(tmp_path, **changes)
     expected = result.model.predict(["the cat"])
     result.save(tmp_path / "model")
+    weights = load_file(tmp_path / "model" / "tokenizer" / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}, "as in the checkpoint"
     (tmp_path / "theirs").rename(tmp_path / "elsewhere")
     assert fedtext.Model.load(tmp_path / "model").predict(["the cat"]) == expected
     if not tied:
