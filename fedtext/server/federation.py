@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Generic
@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.config.experiment import Experiment
-from fedtext.errors import ClientError, NetworkError, UserError
+from fedtext.errors import UserError
 from fedtext.layout import Layout, finite
 from fedtext.ledger import FILE, Entry, ledger, spent, text
-from fedtext.messages import Reply, Update
 from fedtext.methods import layouts
 from fedtext.models.ranks import Ranks
 from fedtext.records import RoundRecord
@@ -25,14 +24,14 @@ from fedtext.server.continuations import Continuations
 from fedtext.server.downlink import Downlink
 from fedtext.server.evaluations import audit_files, warn_unmeasured
 from fedtext.server.fleet import FleetT
+from fedtext.server.inbox import Inbox
 from fedtext.server.round_evaluation import RoundEvaluation
 from fedtext.server.sampling import Returned, adversaries, cohort
 from fedtext.server.server_step import ServerStep
-from fedtext.server.terms import check_terms
 from fedtext.server.traffic import Traffic, beside, in_order, round_metrics
 from fedtext.server.unsent import keep_unsent
 from fedtext.state.checkpoint import Checkpoints
-from fedtext.state.failures import AGAIN, OTHERS, Failures
+from fedtext.state.failures import Failures
 from fedtext.state.machines import Machines
 from fedtext.wire.decoder import Decoder
 
@@ -88,6 +87,7 @@ class Federation(Generic[FleetT]):
         self.evaluation = RoundEvaluation(experiment, fleet, snapshot)
         self.step = ServerStep(experiment, shared, self.decoder.sent, fleet, len(trainees), kept)
         received = layouts.received(experiment.method, self.layout, experiment.model.fixes, experiment.uplink)
+        self.inbox = Inbox(experiment, self.decoder, self.step.summation, fleet.clients, self.buffer, failures)
         self.downlink = Downlink(experiment, received, self._took_part, ranks)
         if len(self.history) > experiment.training.rounds:
             raise UserError(
@@ -204,7 +204,7 @@ class Federation(Generic[FleetT]):
                 left, failing = repeats.leave_out(self.failures, self.fleet, round_, len(attempts), sample.clients)
                 trained = chain(left, place.train(handle, round_, sample.clients))
                 replies = in_order(trained, sample.clients, round_, self.names)
-                updates = self._updates(replies, round_, attempts, failing)
+                updates = self.inbox.updates(replies, self.flat, round_, attempts, failing)
                 given = self.adversaries, self.state, self.decoder.sent, self.step.summation.check
                 updates = chosen(self.experiment, updates, *given)
                 updates = self.buffer.scaled(updates, round_) if self.buffer else updates
@@ -249,56 +249,3 @@ class Federation(Generic[FleetT]):
             samples.append(self._sample(round_, attempt, spent_s))
             spent_s += samples[-1].seconds or 0.0
         return [client for sample in samples for client in sample.received]
-
-    def _updates(
-        self, replies: Iterable[Reply], round_: int, attempts: Sequence[Traffic], failing: Sequence[int] = ()
-    ) -> Iterator[Update]:
-        """Decode each reply's payload, and add up its metrics. An invalid payload is an error of its client.
-
-        Args:
-            replies: The replies of an attempt at a round.
-            round_: Number of the round.
-            attempts: The attempts so far, of which the last receives the sums of this one.
-            failing: Ids of clients that failed in the round before, and whose updates count for nothing.
-
-        Raises:
-            ClientError: A client failed, and ``participation.on_client_error`` is ``fail``.
-            UserError: The method weighs a term of the loss that there is not, no client can train the network, or a
-                round with noise or masks is repeated and further clients fail in it.
-            TooFewClientsError: All replies have come, and too few have an update.
-        """
-        traffic = attempts[-1]
-        for reply in replies:
-            if reply.client in failing and not (reply.error or reply.payload.size):  # an actor has added it up
-                raise UserError(OTHERS.format(round_))
-            error, update = reply.error or AGAIN * (reply.client in failing), None
-            if reply.payload.size and not error:
-                try:
-                    base = self.buffer.received(reply.client, round_) if self.buffer else self.flat
-                    update = self.decoder.update(reply.payload, reply.client, base, round_)
-                    self.step.summation.check(update)
-                except ValueError as refused:
-                    error = str(refused)
-            if reply.trained or (error and not reply.error):
-                traffic.by_training.add(reply.client)
-            if reply.unfit:
-                raise NetworkError(error)
-            if error:
-                if self.experiment.participation.on_client_error == "fail":
-                    raise ClientError(self.names[reply.client], round_, error)
-                traffic.errors[reply.client] = error
-                continue
-            traffic.add(reply)
-            if update:
-                yield update
-        if round_ == 1:  # later ones have the same terms
-            texts = max((self.fleet.clients[client].samples for client in traffic.completed), default=0)
-            check_terms(self.experiment, traffic.sums, texts)
-        few = repeats.too_few(self.experiment, traffic)
-        if self.failures and not (few and self.failures.goes_on(round_, len(attempts))):
-            # An attempt that was opened is not given up for another one.
-            self.failures.check(round_, len(attempts), traffic.errors)
-        if few:
-            raise repeats.TooFewClientsError
-        if self.failures:  # before the masks of a sum are removed, and before the parameters that come of it are sent
-            self.failures.keep(round_, [each.failed for each in attempts])

@@ -111,6 +111,8 @@ MODULES: dict[str, tuple[str, ...]] = {
         "state_in_runs",
         "methods",
     ),
+    "server/inbox": ("repeats", "federation", "refused_payloads", "metrics"),
+    "client/given": ("host", "start", "devices", "local_updates"),
     "state/fingerprint": (
         "rounds",
         "noise_key",

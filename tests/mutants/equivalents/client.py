@@ -14,8 +14,8 @@ EQUIVALENTS = (
         "more epochs than are drawn: as many batches as there are steps are taken of them",
     ),
     (
-        "client/host",
-        "self.sent = None  # its memory is needed",
+        "client/given",
+        "self.last = None  # its memory is needed",
         "pass  # its memory is needed",
         "it is replaced in the next line: the memory of both is taken for a moment",
     ),
