@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtext.client.load import Values
-from fedtext.layout import Layout
+from fedtext.layout import Layout, is_table
 
 
 class Given:
@@ -34,6 +34,11 @@ class Given:
         self.shared, self.unshared, self.device = shared, unshared, device
         self.fixed = {name: self._placed(values) for name, values in unshared.items() if is_fixed(name)}
         self.last: tuple[NDArray[np.float32], Tensor] | None = None
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the fixed ones as tensors, but tables, of which each client has some rows."""
+        found = {name: values for name, values in self.fixed.items() if not is_table(name)}
+        return {name: values if isinstance(values, Tensor) else torch.tensor(values) for name, values in found.items()}
 
     def broadcast(self, flat: NDArray[np.float32]) -> Values:
         """Return the broadcast on the device, copied to a GPU once for all clients of a round.

@@ -98,7 +98,11 @@ class Host:
         self.training = assembler_of(experiment, self.device)
         self.evaluating = replace(self.training, cut=False)
         make = optimizer_of(experiment, self.training.cut, shapes)
-        self.workspaces = WorkspacePool(Layout(shapes), self.device, make)
+        constants = self.given.constants()
+        for name, tensor in constants.items():  # instead of weights that the network never uses
+            self.network.get_parameter(name).data = tensor
+        layout = Layout({name: shape for name, shape in shapes.items() if name not in constants})
+        self.workspaces = WorkspacePool(layout, self.device, make, constants)
 
     def _hosted(self, client: ClientData) -> ClientData:
         own = within(self.adversaries.hosted(client), self.rows, self.beside)
@@ -147,7 +151,7 @@ class Host:
         load_alike(stack, self.given.broadcast(flat), self.shared, self.alike)
         for place, client in enumerate(members):
             own, theirs = self.private.get(client, {}), self.ranks.masked(sources, client)
-            for name, tensor in stack.tensors(place).items():
+            for name, tensor in stack.loaded(place).items():
                 if name in own:
                     load_into(tensor, own[name])
                 elif is_table(name):

@@ -118,7 +118,7 @@ class LocalOptimizer:
             self._flat[key] = self._advanced(clients, moving)
         (leaves, moving, _), table = self._views[key], self.tables.begin(clients, words)
         self._leaves = [*[leaves[name] for name in moving], *([] if self.frozen else [table])]
-        return leaves | self.stack.columns(table)
+        return self.stack.shared(clients) | leaves | self.stack.columns(table)
 
     def _advanced(self, clients: range, moving: Sequence[str]) -> list[tuple[Any, ...]]:
         """Return the arguments of ``_advance``, for each rate: all parameters that move, as one tensor if all of them

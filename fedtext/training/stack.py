@@ -4,7 +4,7 @@ Legend: C clients of a stack, P parameters besides the embedding table, R rows o
 tables and C more, D embedding (of all tables side by side, if a method has several).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
 
@@ -44,14 +44,17 @@ class Stack:
         layout: The parameters; its number of rows of tables is replaced by each client's own.
         rows: Number of rows of each client's tables.
         workspace: The memory.
+        constants: Parameters of all clients that never change, beside those of ``layout``.
 
     Attributes:
-        flat_CP: All parameters but the tables.
+        flat_CP: All parameters of ``layout`` but the tables.
         table_ND: The tables of all clients, followed by one row for each client, which pads its words without effect.
     """
 
-    def __init__(self, layout: Layout, rows: Sequence[int], workspace: Workspace) -> None:
-        self.workspace, self.clients = workspace, len(rows)
+    def __init__(
+        self, layout: Layout, rows: Sequence[int], workspace: Workspace, constants: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self.workspace, self.clients, self.constants = workspace, len(rows), dict(constants or {})
         self.widths = {name: shape[1] for name, shape in layout.shapes.items() if is_table(name)}
         self.dim = sum(self.widths.values())
         self.layout = Layout({name: shape for name, shape in layout.shapes.items() if name not in self.widths})
@@ -79,8 +82,18 @@ class Stack:
         }
 
     def tensors(self, client: int) -> dict[str, Tensor]:
+        """Return one client's parameters by name, with its tables, as views, and with those that never change."""
+        return self.constants | self.loaded(client)
+
+    def loaded(self, client: int) -> dict[str, Tensor]:
         """Return one client's parameters by name, with its tables, as views."""
         return self.named[client] | self.columns(self.table_ND[self.starts[client] : self.starts[client + 1]])
+
+    def shared(self, clients: range) -> dict[str, Tensor]:
+        """Return what never changes by name; for several clients with a leading axis of clients."""
+        if len(clients) == 1:
+            return self.constants
+        return {name: tensor.expand(len(clients), *tensor.shape) for name, tensor in self.constants.items()}
 
     def fetched(self, client: int) -> dict[str, Tensor]:
         """Return one client's parameters on the CPU; from a GPU they are copied in two pieces."""
@@ -88,7 +101,8 @@ class Stack:
             return self.tensors(client)
         flat_1P = self.flat_CP[client : client + 1].cpu()
         table_RD = self.table_ND[self.starts[client] : self.starts[client + 1]].cpu()
-        return {name: tensor[0] for name, tensor in self.views(flat_1P).items()} | self.columns(table_RD)
+        there = {name: tensor.cpu() for name, tensor in self.constants.items()}
+        return there | {name: tensor[0] for name, tensor in self.views(flat_1P).items()} | self.columns(table_RD)
 
     def columns(self, rows_XD: Tensor) -> dict[str, Tensor]:
         """Split rows of all tables side by side into those of each table, by name."""

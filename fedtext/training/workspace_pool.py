@@ -1,8 +1,9 @@
 """The stacks and optimizers of a worker, kept from round to round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
+from torch import Tensor
 
 from fedtext.layout import Layout
 from fedtext.training.optimizer import LocalOptimizer
@@ -17,10 +18,17 @@ class WorkspacePool:
         layout: The parameters of a client.
         device: The torch device.
         make: Makes the optimizer of a stack, given also the learning rate and, as ``moving``, what it moves.
+        constants: Parameters of all clients that never change, beside those of ``layout``.
     """
 
-    def __init__(self, layout: Layout, device: torch.device, make: Callable[..., LocalOptimizer]) -> None:
-        self.layout, self.make = layout, make
+    def __init__(
+        self,
+        layout: Layout,
+        device: torch.device,
+        make: Callable[..., LocalOptimizer],
+        constants: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.layout, self.make, self.constants = layout, make, constants
         self.workspace = Workspace(device)
         self.stacks: dict[int, Stack] = {}  # by the number of clients
         self.optimizers: dict[tuple[int, float, frozenset[str]], LocalOptimizer] = {}
@@ -33,7 +41,7 @@ class WorkspacePool:
         if len(rows) > max(self.stacks, default=0):  # it needs larger buffers, and narrower stacks will share them
             self.stacks.clear()
             self.optimizers.clear()
-        return self.stacks.setdefault(len(rows), Stack(self.layout, rows, self.workspace))
+        return self.stacks.setdefault(len(rows), Stack(self.layout, rows, self.workspace, self.constants))
 
     def optimizer(self, stack: Stack, lr: float, moving: frozenset[str]) -> LocalOptimizer:
         """Return an optimizer without state.

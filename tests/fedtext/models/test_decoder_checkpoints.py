@@ -12,6 +12,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import fedtext
+from fedtext.client.local_fleet import LocalFleet
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.models.adapter_files import CONFIG, WEIGHTS
@@ -182,6 +183,11 @@ def test_an_output_layer_of_a_checkpoint_changes_unless_factors_are_trained(
     assert (OUTPUT in shared) is moves
     assert (shared_numbers(experiment, texts.classes, 1, len(texts.vocabulary)) >= head.size) is moves
     check_run(experiment, texts)
+    worker = LocalFleet(experiment, texts, unshared).worker
+    assert (OUTPUT in worker.workspaces.layout.shapes) is moves, "no gradient, no momentum, no copy for each client"
+    held = worker.stack(np.zeros(worker.shared.size, np.float32), [0]).tensors(0)[OUTPUT]
+    assert (held.data_ptr() == worker.network.head.weight.data_ptr()) is not moves
+    assert moves or np.array_equal(held, head)
 
 
 def test_factors_are_those_of_the_package_peft(tmp_path: Path) -> None:
