@@ -121,7 +121,7 @@ def attack(attacker: Attacker, local: LocalUpdate) -> Attack:
         {name: rate_scale(experiment, name) for name in known.parameters(local.received)},
     )
     rng = generator(experiment.seed, "audits/gradient_inversion", local.round, data.id)
-    table_VD = torch.from_numpy(known.table(local.received))
+    table_VD = torch.tensor(known.table(local.received))  # a copy: what was received is read-only
     dim = table_VD.shape[1]
     read = int(lengths_N.sum())
     layer = everywhere(dim)

@@ -241,7 +241,7 @@ class Attack:
         layer = FirstLayers(self.local.known.network, self.names, parameters, 0)
         fits = []
         for table_VD in self._tables(random):
-            words_VD, known_V = torch.from_numpy(table_VD), torch.from_numpy(eligible(table_VD, self.words))
+            words_VD, known_V = torch.tensor(table_VD), torch.from_numpy(eligible(table_VD, self.words))
             chance_UD = torch.from_numpy(unrelated(self.local.known.experiment, self.words, table_VD)[:_CHANCE])
             found, ratios = [], []
             for place in range(int(self.lengths_N.max())):
