@@ -12,6 +12,7 @@ from fedtext.client.shadows import simulates
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import Corpus
+from fedtext.parameters import needs_table
 from fedtext.server.fleet import ClientTable
 
 OBJECTS = 1_000  # most objects with the clients' data: each takes a millisecond
@@ -58,8 +59,9 @@ def ship(experiment: Experiment, corpus: Corpus) -> Shipment:
     table = described(experiment, corpus, clients)
     simulated = simulates(experiment)
     tests = corpus.tests if experiment.evaluation.union or experiment.own_vocabularies or simulated else ()
-    # which the server has otherwise
-    table_VD = corpus.table_VD if experiment.own_vocabularies or simulated else None
+    # The server sends word vectors that are its own, and of others none (``without_tables``).
+    own = experiment.own_vocabularies or simulated or needs_table(experiment, corpus)
+    table_VD = corpus.table_VD if own else None
     kept = clients if on_disk else []
     lean = ray.put(replace(corpus, clients=kept, report=[], table_VD=table_VD, tests=tests))
     header = ray.put(corpus.header(experiment.own_vocabularies))

@@ -193,6 +193,12 @@ def initial(
     return shared, unshared
 
 
+def needs_table(experiment: Experiment, corpus: Corpus) -> bool:
+    """Return whether clients need the corpus's initial word vectors, for a table that the server does not send."""
+    shapes = _shapes(experiment, corpus.classes, len(corpus.clients), corpus.features)
+    return bool(_own_tables(experiment, shapes))
+
+
 def without_tables(unshared: Mapping[str, NDArray[np.float32]], corpus: Corpus) -> dict[str, NDArray[np.float32]]:
     """Return the initial parameters that are not exchanged, without the tables that clients have with their corpus."""
     return {name: tensor for name, tensor in unshared.items() if corpus.table_VD is None or not is_table(name)}
@@ -209,11 +215,12 @@ def with_tables(
         unshared: The initial parameters that are not exchanged.
         names: Names of all parameters of the network.
     """
-    own = (n for n in names if is_table(n) and n not in unshared and not experiment.shared(n))
-    missing = [name for name in own if not experiment.method.mirrors(name)]
-    if not missing:
-        return dict(unshared)
-    return dict(unshared) | dict.fromkeys(missing, _table(experiment, corpus))
+    missing = [name for name in _own_tables(experiment, names) if name not in unshared]
+    return dict(unshared) | (dict.fromkeys(missing, _table(experiment, corpus)) if missing else {})
+
+
+def _own_tables(experiment: Experiment, names: Iterable[str]) -> list[str]:
+    return [n for n in names if is_table(n) and not (experiment.shared(n) or experiment.method.mirrors(n))]
 
 
 def table_rows(experiment: Experiment, vocabulary: int, features: int) -> range:

@@ -17,6 +17,7 @@ from dashboards.trial import Ended, Outcome, say
 from fedtext.client.audit_runner import check_audits
 from fedtext.client.shadows import simulates
 from fedtext.errors import UserError
+from fedtext.parameters import needs_table
 from fedtext.records import RoundRecord
 from fedtext.runtime.remote import store_variables
 from fedtext.state.checkpoint import history
@@ -165,14 +166,15 @@ class Assignments:
 
     def __init__(self, job: Job, until: Mapping[str, int]) -> None:
         self.job, self.until = job, until
-        self.shipments: dict[tuple[str, bool, bool, bool], Shipment] = {}
+        self.shipments: dict[tuple[str, bool, bool, bool, bool], Shipment] = {}
         self.checked: set[tuple[str, str]] = set()  # corpora and audits
 
     def __call__(self, case: Case) -> Assignment:
         """Return the assignment of a case."""
         one = case.experiment
-        depends = (key(one), one.method.pooled, one.evaluation.union is not None, simulates(one))
-        corpus, asked = self.job.corpora[depends[0]], (depends[0], repr(one.audits))
+        corpus, asked = self.job.corpora[key(one)], (key(one), repr(one.audits))
+        tests = one.evaluation.union is not None
+        depends = (key(one), one.method.pooled, tests, simulates(one), needs_table(one, corpus))
         if asked not in self.checked:
             check_audits(one, corpus)
             self.checked.add(asked)

@@ -1,10 +1,12 @@
 """The same numbers from every fleet, however clients are packed."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 from ray.exceptions import RayActorError
@@ -115,6 +117,24 @@ def test_stacks_sums_in_the_actors_and_moved_clients_leave_no_trace() -> None:
         while True:
             ray.get(left[0].__ray_ready__.remote())
     federation = in_actors(pooled, FEW)
+    assert final(federation) == expected
+    federation.fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+@pytest.mark.parametrize(
+    "made",
+    [
+        tiny.experiment("lg_fedavg", model={"name": "bigru", "hidden": 4, "embedding": {"dim": 8}}),
+        tiny.experiment(model=SCRATCH | {"adapter": {"lora": {"rank": 2}}}),
+    ],
+    ids=["private", "fixed"],
+)
+def test_clients_have_word_vectors_that_the_server_does_not_send(made: Experiment) -> None:
+    drawn_VD = np.random.default_rng(0).standard_normal((len(FEW.vocabulary), 8), np.float32)
+    given = replace(FEW, table_VD=drawn_VD, table_digest="drawn")
+    expected, federation = final(local(made, given)), in_actors(made, given)
     assert final(federation) == expected
     federation.fleet.close(keep=True)
 

@@ -19,6 +19,7 @@ from sweeps import training
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.loops import nonempty
 from tune_spaces.cases import cases
 
@@ -44,6 +45,25 @@ def test_what_audits_need_of_a_corpus_is_shipped_whichever_case_is_the_first(
     assert all(one.repeated == repeated for one in sent)
     assert [bool(one.tests) for one in sent] == [False, False, True]
     assert sum("test texts are also in" in message for message in caplog.messages) == 2
+
+
+def test_word_vectors_are_shipped_to_the_cases_whose_server_does_not_send_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = replace(tiny.TWO, table_VD=np.ones((len(tiny.TWO.vocabulary), 8), np.float32), table_digest="ones")
+    adapted = tiny.experiment(model=SCRATCH | {"adapter": {"lora": {"rank": 2}}})
+    made = [adapted, *map(tiny.experiment, ("fedavg", "fedmmd", "lg_fedavg", "ditto"))]
+    job: Any = SimpleNamespace(
+        corpora={key(one): corpus for one in made},
+        plans=defaultdict(lambda: Plan(1, 1, 0, 1)),
+        folder=RunFolder(tmp_path),
+    )
+    put: list[Any] = []
+    monkeypatch.setattr("actors.shipment.ray.put", lambda value: put.append(value) or len(put) - 1)
+    assignments = training.Assignments(job, {})
+    cases: Any = [SimpleNamespace(id=f"{place}", experiment=one) for place, one in enumerate(made)]
+    sent = [put[assignments(case).shipment.lean] for case in nonempty(cases)]
+    assert [one.table_VD is not None for one in sent] == [True, False, False, True, True]
 
 
 CASES = [f"{number:02d}-kteps" for number in range(4)]
