@@ -247,7 +247,8 @@ def _weights(checkpoint: str) -> list[Path]:
         with suppress(HFValidationError):  # what is no name on the hub is said when its configuration is read
             if isinstance(cached := try_to_load_from_cache(checkpoint, "config.json"), str):
                 folder = Path(cached).parent
-    return sorted(folder.glob("model*.safetensors"))
+    alone = folder / "model.safetensors"  # beside it may be variants (model.fp16.safetensors), which are not read
+    return [alone] if alone.is_file() else sorted(folder.glob("model-*-of-*.safetensors"))
 
 
 def _read(kind: str, checkpoint: str, **how: Any) -> Any:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers
 from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
@@ -100,6 +101,20 @@ def test_a_checkpoint_is_trained_from_its_own_words_and_weights(checkpoint: Path
         assert np.array_equal(shared[f"encoder.layers.{name}"], tensor.detach().numpy())
     rest = {key: made.model_dump()[key] for key in ("model", "training")} | {"evaluation": LATE}
     assert np.isfinite(tiny.Finished("fedavg", corpus, **rest).rows[-1].metrics["loss"])
+
+
+def test_vectors_are_of_the_files_that_the_package_reads(checkpoint: Path, tmp_path: Path) -> None:
+    """Not of a variant in half precision beside them, whether or not these are files of safetensors."""
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    whole, variant = tmp_path / "model.safetensors", tmp_path / "model.fp16.safetensors"
+    weights = load_file(whole)
+    save_file({name: tensor.half() for name, tensor in weights.items()}, variant)
+    expected_WD = pretrained.word_vectors(str(checkpoint), 8).vectors_WD
+    assert not np.array_equal(expected_WD, expected_WD.astype(np.float16)), "or nothing would tell them apart"
+    assert np.array_equal(pretrained.word_vectors(str(tmp_path), 8).vectors_WD, expected_WD)
+    torch.save(weights, tmp_path / "pytorch_model.bin")
+    whole.unlink()
+    assert np.array_equal(pretrained.word_vectors(str(tmp_path), 8).vectors_WD, expected_WD)
 
 
 @pytest.mark.parametrize(
