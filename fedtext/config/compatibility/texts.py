@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.layout import TABLE
 from fedtext.models.inits import EachInit
 from fedtext.models.transformer import TransformerClassifier
 from fedtext.text.representation import Words
@@ -69,9 +70,9 @@ def order(e: "Settings") -> Iterator[str]:
 
 
 def own_embeddings(e: "Settings") -> Iterator[str]:
-    """Check that rows with different initial values on clients are not shared."""
-    init, own = e.model.embedding.init, e.model.embedding.own
-    if not e.shares_table:
+    """Check that rows with different initial values on clients are not shared, nor those of a model for all."""
+    init, own, fixed = e.model.embedding.init, e.model.embedding.own, e.fixed(TABLE)
+    if not (e.shares_table or fixed):
         return
     if own and e.method.withholds and own.words == "all":
         yield (
@@ -80,10 +81,9 @@ def own_embeddings(e: "Settings") -> Iterator[str]:
         )
     for key, asked in (("init: each", isinstance(init, EachInit)), ("own", own and not e.method.withholds)):
         if asked:
-            yield (
-                f"model.embedding.{key} gives clients embeddings of their own, and method {e.method.name} shares one: "
-                "leave it out, or use fedevocab"
-            )
+            told = f"model {e.model.name} leaves" if fixed else f"method {e.method.name} shares"
+            what = "one for all as it is: leave it out" if fixed else "one: leave it out, or use fedevocab"
+            yield f"model.embedding.{key} gives clients embeddings of their own, and {told} {what}"
 
 
 def digits(e: "Settings") -> Iterator[str]:

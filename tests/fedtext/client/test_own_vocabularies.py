@@ -24,6 +24,7 @@ from fedtext.models.initial_table import source_of
 from fedtext.parameters import initial
 from fedtext.text.tokens import UNK, UNK_ID
 from tests import tiny
+from tests.checkpoints import SCRATCH
 from tests.fedtext.methods.test_fedevocab import BAG, digits_of, federated
 from tests.loops import nonempty
 from tune_spaces.objectives import check_metric
@@ -141,6 +142,8 @@ def test_nothing_of_a_vocabulary_leaves_a_client() -> None:
 
 SHORT = tiny.TRAINING | {"rounds": 1}
 SOURCES = {"each": {"sources": [{"random": {"std": 1.0}}, {"random": {"std": 0.001}}]}}
+EACH, OWN = (SCRATCH | {"adapter": {}, "embedding": {"dim": 8} | more} for more in ({"init": SOURCES}, {"own": {}}))
+ADAPTED = {"method": "fedavg", "model": EACH}
 
 
 def test_clients_start_from_different_sources_and_with_numbers_of_their_own() -> None:
@@ -185,6 +188,8 @@ def test_clients_start_from_different_sources_and_with_numbers_of_their_own() ->
         ({"method": "fedavg", "corpus": {"name": "demo", "own_vocabularies": True}}, "use fedevocab or local_only"),
         ({"method": "fedavg", "model": {"embedding": {"init": SOURCES}}}, "init: each gives clients embeddings"),
         ({"method": "fedavg", "model": {"embedding": {"own": {}}}}, "own gives clients embeddings"),
+        (ADAPTED, "init: each gives clients .*, and model transformer leaves one for all as it is: leave it out"),
+        (ADAPTED | {"model": OWN}, "own gives clients .*, and model transformer leaves one"),
         ({"method": "fedrecon", "model": {"embedding": {"own": {"words": "all"}}}}, "use {words: digits}"),
         ({"corpus": {"name": "demo", "text": "hash", "own_vocabularies": True}}, "public"),
         ({"method": "fedrecon", "corpus": {"name": "demo", "text": "hash"}}, "needs the digits of words"),
@@ -196,6 +201,7 @@ def test_what_does_not_go_together_is_said(changes: dict[str, Any], said: str) -
         tiny.experiment(**({"method": "fedevocab"} | changes))
     assert not tiny.experiment("fedevocab", corpus={"name": "demo", "own_vocabularies": False}).own_vocabularies
     assert tiny.experiment("fedrecon", model={"embedding": {"own": {"words": "digits"}}}).model.embedding.own
+    assert tiny.experiment("local_only", model=OWN).model.embedding.own
 
 
 def test_a_sweep_is_sorted_by_what_each_client_has() -> None:
