@@ -70,7 +70,8 @@ class Result:
 
     @property
     def state(self) -> Mapping[str, NDArray[np.float32]]:
-        """The shared parameters, by name; of a loaded model also tables of its clients that are the same for all."""
+        """The model's parameters that are not clients' own, by name; of a loaded one also those of its clients that the
+        model fixes and that are the same for all."""
         return self.trained.shared
 
     @cached_property

@@ -1,10 +1,10 @@
 """A trained model on disk, with all that is needed to classify new texts or to predict next words.
 
 A folder has ``experiment.yaml``, ``model.json`` (classes, labels, clients, what the folder discloses),
-``model.safetensors`` (the shared parameters by name; tables have a row for each entry of the vocabulary),
-``vocabulary.json``, ``tokenizer/`` if there is one, and with ``save.model: clients`` the private parameters of each
-client in ``clients/``, but for tables that are not trained and are the same for all, which are beside the shared
-ones. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared
+``model.safetensors`` (the shared parameters by name, and those that never change; tables have a row for each entry of
+the vocabulary), ``vocabulary.json``, ``tokenizer/`` if there is one, and with ``save.model: clients`` the private
+parameters of each client in ``clients/``, but for those that are not trained and are the same for all, which are beside
+the shared ones. ``plugins/`` has the files that are plug-ins of the experiment. ``adapter/`` has the shared
 factors of an adapter in the format of the package peft, and ``initial_adapter/`` those that training began with, if
 from a file.
 """
