@@ -13,12 +13,14 @@ from fedtext.config.experiment import Experiment, use
 from fedtext.config.loading import Plugin, find_plugin
 from fedtext.config.overrides import Content, override, parse_overrides
 from fedtext.config.problems import sentences
+from fedtext.config.settings import Settings
 from fedtext.config.spaces import SPACES, find, read
 from fedtext.config.yaml_text import lines
 from fedtext.errors import UserError, place_of_overrides
 from fedtext.runtime import durable
 
 SHOWN = 20  # problems of an experiment in a message
+REQUIRED = {"name": "experiment", "corpus": "demo", "method": "fedavg"}  # in the place of those that are wrong
 
 __all__ = ["SPACES", "find", "load", "read", "validate"]
 
@@ -47,6 +49,39 @@ def load(
     pairs = parse_overrides(overrides) | dict(changes or {})
     content = with_plugins(override(read(path), pairs), path.parent, more)
     return content, validate(content, path.name, path, pairs)
+
+
+def valid_settings(
+    name: str | Path, overrides: Iterable[str] = (), more: Iterable[str | Path] = ()
+) -> tuple[Settings, set[str]]:
+    """Return what is valid in an experiment file that ``load`` refuses.
+
+    Args:
+        name: A path, or the name of a file in ``tune_spaces/``.
+        overrides: ``key=value`` words.
+        more: Plug-ins beside those that the file lists.
+
+    Returns:
+        Its settings, which need not be compatible, and the first words of the keys that are wrong or missing. These
+        have other values: their defaults, or those of ``REQUIRED``.
+
+    Raises:
+        UserError: The file cannot be read, or an override cannot be set.
+    """
+    path = find(name)
+    content = override(read(path), parse_overrides(overrides))
+    wrong: set[str] = set()
+    try:
+        content = with_plugins(content, path.parent, more)
+        use(plugins_of(content))
+    except UserError:
+        wrong.add("plugins")
+    try:
+        Settings.model_validate(content)
+    except ValidationError as error:
+        wrong |= {str(problem["loc"][0]) for problem in error.errors(include_url=False)}
+    right = {key: value for key, value in content.items() if str(key) not in wrong}
+    return Settings.model_validate(REQUIRED | right), wrong
 
 
 def content_of(experiment: Mapping[str, Any] | Experiment) -> Content:

@@ -9,6 +9,7 @@ from typing import Any
 from fedtext.client.audit_runner import check_words
 from fedtext.config import files
 from fedtext.config.experiment import Experiment
+from fedtext.config.settings import Settings
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.totals import totals
 from fedtext.corpora.types import Corpus
@@ -48,9 +49,10 @@ def foreseen(asked: Asked, data: Path | None, nodes: Nodes | None) -> Iterator[F
         local, remote = places(made.storage)
     except UserError as error:
         yield from (_about.problem(line) for line in str(error).splitlines())
+        yield from _apart(asked, data)
         return
     yield _about.ok(f"{asked.experiment}: {made.name}, method {made.method.name}, {made.training.rounds} rounds")
-    yield from _settings(made, local, remote)
+    yield from _settings(made, local, remote, made.name)
     if find_spec("ray") is None:
         yield _about.warning(
             "its sweep needs Ray, which is not installed", f"python -m fedtext {asked.experiment} runs one case"
@@ -60,13 +62,30 @@ def foreseen(asked: Asked, data: Path | None, nodes: Nodes | None) -> Iterator[F
         yield from _sweep(asked, content, made, data, nodes)
 
 
-def _settings(made: Experiment, local: Path, remote: Remote | None) -> Iterator[Finding]:
+def _apart(asked: Asked, data: Path | None) -> Iterator[Finding]:
+    """Yield what is found of the valid keys of an experiment that is refused for others."""
+    assert asked.experiment is not None
+    try:
+        made, wrong = files.valid_settings(asked.experiment, asked.overrides, more=asked.plugins)
+    except UserError:
+        return  # it cannot be read at all, which has been said
+    try:
+        local, remote = places(made.storage)
+    except UserError:
+        local, remote, made = *places(STORAGE), made.model_copy(update={"storage": STORAGE})
+    yield from _settings(made, local, remote, None if "name" in wrong else made.name)
+    if not wrong & {"corpus", "model", "seed"}:
+        yield from _alone(made, data)
+
+
+def _settings(made: Settings, local: Path, remote: Remote | None, name: str | None) -> Iterator[Finding]:
     """Yield what is found of the folders, the store and the packages that the experiment names.
 
     Args:
         made: The experiment.
         local: The local folder of runs.
         remote: Where their copies are, if anywhere.
+        name: The experiment's name; None: it has none that is valid.
     """
     if made.storage != STORAGE:
         yield _of_here(folder(local, "storage", "or choose another one with storage=FOLDER"))
@@ -78,7 +97,7 @@ def _settings(made: Experiment, local: Path, remote: Remote | None) -> Iterator[
             yield _about.problem(str(error))
     registered = bool(made.tracking.register_as)
     if made.tracking.uri or registered:
-        named = made.tracking.experiment or made.name
+        named = made.tracking.experiment or name
         yield from map(_of_here, reachable(made.tracking.uri, named, registered))
     if made.privacy.noise == "secret" and find_spec("randomgen") is None:
         yield _about.problem(noise_key.INSTALL)
@@ -88,7 +107,7 @@ def _of_here(finding: Finding) -> Finding:
     return Finding(_about.section, finding.status, finding.message, finding.remedy)
 
 
-def _alone(made: Experiment, data: Path | None) -> Iterator[Finding]:
+def _alone(made: Settings, data: Path | None) -> Iterator[Finding]:
     """Yield what is found of the corpus and vectors of a run in one process."""
     try:
         yield _about.ok(_described(prepared(made, data)))
@@ -155,7 +174,7 @@ def _this_machine(asked: Asked) -> dict[str, float]:
     return {"CPU": float(asked.cpus or os.cpu_count() or 1), "GPU": float(gpus)}
 
 
-def prepared(made: Experiment, data: Path | None) -> Corpus:
+def prepared(made: Settings, data: Path | None) -> Corpus:
     """Read and encode the experiment's corpus, without initial vectors, whose training may take minutes.
 
     Args:
@@ -174,7 +193,7 @@ def _described(corpus: Corpus) -> str:
     return f"corpus {corpus.name}: {len(corpus.clients)} clients, {texts:,} train texts, digest {corpus.digest[:12]}"
 
 
-def vectors(embedding: Embedding, made: Experiment, data: Path | None) -> Iterator[Finding]:
+def vectors(embedding: Embedding, made: Settings, data: Path | None) -> Iterator[Finding]:
     """Yield what is found of the sources of initial word vectors.
 
     Args:
@@ -195,7 +214,7 @@ def vectors(embedding: Embedding, made: Experiment, data: Path | None) -> Iterat
             yield _about.problem(str(error))
 
 
-def _word2vec(source: Word2VecInit, made: Experiment, data: Path | None) -> Finding:
+def _word2vec(source: Word2VecInit, made: Settings, data: Path | None) -> Finding:
     """Check that vectors can be trained. Raises UserError if the unlabeled texts cannot be read."""
     if find_spec("gensim") is None:
         install = 'pip install -c constraints.txt -e ".[word2vec]"'

@@ -239,6 +239,45 @@ def test_what_would_fail_is_said(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kteps.yaml"]
 
 
+WRONG = {
+    "a method that is none": (["method=fedavgg"], "method cannot be 'fedavgg'"),
+    "a key that is none": (["training.round=3"], "there is no key training.round"),
+    "a name that is none": (["name=a/b"], "is to be the name of a folder"),
+    "keys that do not go together": (["uplink=[{randomized_response: {epsilon: 1}}]"], "randomized_response"),
+    "a plug-in that is not there": (["plugins=[gone.py]"], "plugins: there is no file"),
+    "another key of the section": (["tracking.model=perhaps"], "tracking.model"),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), WRONG.values(), ids=list(WRONG))
+def test_what_is_valid_in_a_file_that_is_refused_is_checked(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store, the folder and the corpus are looked at, whatever else is wrong in the file."""
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    file = commands.write(tmp_path)
+    words = ["tracking.uri=http://127.0.0.1:9", "storage=/proc/here", *words]
+    found = list(foreseen(Asked(str(file), words), tmp_path, [{"CPU": 4.0}]))
+    first, *others = [finding.message for finding in found if finding.status == "problem"]
+    assert sentence in first
+    assert others[0].startswith("storage: /proc/here cannot be written")
+    if not sentence.startswith("tracking"):  # a section is valid as a whole
+        assert others[1].startswith("the MLflow server at http://127.0.0.1:9 cannot be reached")
+    assert len(others) == 2 - sentence.startswith("tracking"), others
+    assert any(finding.message.startswith("corpus demo: 4 clients") for finding in found), found
+
+
+def test_a_corpus_and_a_store_that_are_wrong_are_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDTEXT_HOME", str(tmp_path))
+    monkeypatch.delenv("FEDTEXT_DATA", raising=False)
+    words = ["method=fedavgg", "storage=s3:///runs", "corpus={name: fdu, validation: 0.2}"]
+    found = list(foreseen(Asked(str(commands.write(tmp_path)), words), tmp_path, [{"CPU": 4.0}]))
+    problems = [finding.message for finding in found if finding.status == "problem"]
+    assert [sum(word in message for message in problems) for word in ("fedavgg", "fdu_mtl.parquet")] == [1, 1], found
+    (unread,) = foreseen(Asked(str(tmp_path / "none.yaml")), tmp_path, [{"CPU": 4.0}])
+    assert unread.message.startswith("there is no experiment file")
+
+
 def test_sizes_are_in_units_that_people_read() -> None:
     assert [size(number) for number in (0, 999, 1000, 6_052_756, 25.3e9, 3e15)] == [
         "0 B", "999 B", "1.0 kB", "6.1 MB", "25.3 GB", "3000.0 TB",
