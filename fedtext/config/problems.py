@@ -52,7 +52,7 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
         return f"the key {key} is missing"
     if kind == "union_tag_invalid":
         tag, expected = problem["ctx"]["tag"], [name.strip("' ") for name in problem["ctx"]["expected_tags"].split(",")]
-        return f"{key} cannot be {tag!r}{_nearest(tag, expected)}"
+        return f"{key} cannot be {tag!r}{_of_a_plugin(expected)}{_nearest(tag, expected)}"
     if kind == "union_tag_not_found":
         return _unnamed(key, problem["input"])
     if kind == "invalid_key":
@@ -70,6 +70,12 @@ def _sentence(problems: Sequence[Any], keys: tuple[str, ...]) -> str:
         choices = choices.replace("a valid tuple", "a list")
         message = f"should be {choices}, but here it is {problem['input']!r}"
     return f"{key}: {message}" if key else message
+
+
+def _of_a_plugin(valid: Sequence[str]) -> str:
+    """Return how other names than the valid ones come to be, if they are those of parts that plug-ins can define."""
+    extensible = any(set(kind.classes) <= set(valid) for kind in KINDS)
+    return " without a plug-in that defines it (--plugin FILE, or plugins: [FILE])" if extensible else ""
 
 
 def _unnamed(key: str, value: Any) -> str:

@@ -17,6 +17,7 @@ import yaml
 from fedtext.state.checkpoint import Checkpoints, history, recorded
 from tests.commands import EXPERIMENT, ROOT, Forked, environment
 from tests.disks import fill, mounted
+from tests.fedtext.config.content import OF_PLUGIN
 
 HOME = "HOME"  # stands for the test's folder in words and sentences
 FILE = "HOME/kteps.yaml"
@@ -28,7 +29,10 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "not YAML": (["run", "HOME/text.yaml"], "HOME/text.yaml: an experiment file has keys and values"),
     "missing key": (["run", "HOME/missing.yaml"], "missing.yaml: the key corpus is missing"),
     "typo of a key": (["run", "HOME/key.yaml"], "there is no key training.round; did you mean rounds?"),
-    "typo of a value": (["run", "HOME/value.yaml"], "value.yaml, line 3: corpus cannot be 'dmo'; did you mean demo?"),
+    "typo of a value": (
+        ["run", "HOME/value.yaml"],
+        f"line 3: corpus cannot be 'dmo'{OF_PLUGIN}; did you mean demo?",
+    ),
     "duplicate key": (["run", "HOME/twice.yaml"], "the key name is given a second time (first in line"),
     "tab": (["run", "HOME/tab.yaml"], "there is a tab where a key or a value should begin: indent with spaces"),
     "override without =": (["run", FILE, "training.rounds"], "'training.rounds' is not key=value"),
@@ -37,7 +41,7 @@ MISTAKES: dict[str, tuple[list[str], str]] = {
     "wrong type": (["run", FILE, "training.rounds=ten"], "should be a valid integer, but here it is 'ten'"),
     "unknown method": (
         ["run", FILE, "method=fedavgg"],
-        "command line: method cannot be 'fedavgg'; did you mean fedavg?",
+        f"command line: method cannot be 'fedavgg'{OF_PLUGIN}; did you mean fedavg?",
     ),
     "order of mechanisms": (["run", FILE, "uplink=[randomized_response, clip]"], "command line: uplink"),
     "unknown option": (["run", FILE, "--nume", "3"], "unrecognized arguments: --nume 3; did you mean --name? python"),

@@ -12,3 +12,6 @@ model:
   embedding:
     init: {word2vec: {epochs: 3}}
 """
+
+# of a name that a plug-in could define
+OF_PLUGIN = " without a plug-in that defines it (--plugin FILE, or plugins: [FILE])"

@@ -15,7 +15,7 @@ from fedtext.config.keys import about
 from fedtext.errors import UserError
 from fedtext.methods import METHODS
 from tests import tiny
-from tests.fedtext.config.content import GOOD
+from tests.fedtext.config.content import GOOD, OF_PLUGIN
 from tune_spaces.cases import cases
 
 
@@ -32,8 +32,8 @@ def fault(tmp_path: Path, old: str, new: str) -> str:
     ("old", "new", "sentence"),
     [
         ("lambda1", "lamda1", "e.yaml, line 5: there is no key method.lamda1; did you mean lambda1?"),
-        ("demo", "dmo", "e.yaml, line 2: corpus cannot be 'dmo'; did you mean demo?"),
-        ("gaussian", "gausian", "e.yaml, line 7: uplink.0 cannot be 'gausian'; did you mean gaussian?"),
+        ("demo", "dmo", f"e.yaml, line 2: corpus cannot be 'dmo'{OF_PLUGIN}; did you mean demo?"),
+        ("gaussian", "gausian", f"e.yaml, line 7: uplink.0 cannot be 'gausian'{OF_PLUGIN}; did you mean gaussian?"),
         ("sigma", "sigm", "e.yaml, line 7: there is no key uplink.0.gaussian.sigm; did you mean sigma?"),
         ("sigma: 0.1", "sigma: -1", "e.yaml, line 7: uplink.0.gaussian.sigma: should be greater than 0"),
         (
@@ -81,6 +81,31 @@ def test_every_fault_is_one_sentence_with_place_and_nearest_key(
     tmp_path: Path, old: str, new: str, sentence: str
 ) -> None:
     assert fault(tmp_path, old, new) == sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("method", "nonesuch", OF_PLUGIN),
+        ("corpus", "nonesuch", OF_PLUGIN),
+        ("model", {"name": "nonesuch"}, OF_PLUGIN),
+        ("uplink.0", "nonesuch", OF_PLUGIN),
+        ("audits.0", "nonesuch", OF_PLUGIN),
+        ("baselines.0", "nonesuch", OF_PLUGIN),
+        ("server.aggregation", "nonesuch", OF_PLUGIN),
+        ("adversaries.attack", "nonesuch", OF_PLUGIN),
+        ("server.optimizer", "nonesuch", ""),
+        ("corpus.partition", "nonesuch", ""),
+    ],
+)
+def test_a_name_that_a_plug_in_could_define_is_said_to_be_one(key: str, value: Any, said: str) -> None:
+    content: dict[str, Any] = {"name": "x", "corpus": {"name": "imdb"}, "method": "fedavg"}
+    section, _, inner = key.partition(".")
+    content[section] = [value] if inner == "0" else {**content.get(section, {}), inner: value} if inner else value
+    with pytest.raises(UserError) as caught:
+        files.validate(content)
+    (line,) = (line for line in str(caught.value).splitlines() if "nonesuch" in line)
+    assert f"{key} cannot be 'nonesuch'{said}; " in line
 
 
 def test_a_list_with_a_wrong_entry_is_not_too_short_as_well() -> None:

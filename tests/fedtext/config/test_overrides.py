@@ -8,7 +8,7 @@ import fedtext
 from fedtext.config.files import load
 from fedtext.config.overrides import override, parse_override, parse_overrides
 from fedtext.errors import UserError, command_line
-from tests.fedtext.config.content import GOOD
+from tests.fedtext.config.content import GOOD, OF_PLUGIN
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from tests.fedtext.config.content import GOOD
             ["participation.sampling=poison"],
             "command line: participation.sampling: should be 'fixed', 'poisson', 'separated' or 'epochs', but",
         ),
-        (["method=ktps"], "command line: method cannot be 'ktps'; did you mean kteps?"),
+        (["method=ktps"], f"command line: method cannot be 'ktps'{OF_PLUGIN}; did you mean kteps?"),
         (
             ["uplink={a: 1, a: 2}"],
             "command line: the value of uplink, '{a: 1, a: 2}': the key a is given a second time",

@@ -19,6 +19,7 @@ from sweeps.doctor.corpora import data_files, folder, needing
 from sweeps.doctor.experiment import foreseen
 from sweeps.doctor.finding import Finding, exit_status, size
 from tests import ROOT, commands
+from tests.fedtext.config.content import OF_PLUGIN
 from tests.stores import SECRET, object_store
 from tests.sweeps.doctor.findings import only, seen
 
@@ -212,7 +213,10 @@ def test_a_store_without_a_registry_is_a_problem_where_one_is_needed(
 
 FAULTS = {
     "a typo": (["training.round=3"], "there is no key training.round; did you mean rounds?"),
-    "two of them": (["training.round=3", "method=fedavgg"], "method cannot be 'fedavgg'; did you mean fedavg?"),
+    "two of them": (
+        ["training.round=3", "method=fedavgg"],
+        f"method cannot be 'fedavgg'{OF_PLUGIN}; did you mean fedavg?",
+    ),
     "a corpus that is not there": (["corpus={name: fdu, validation: 0.2}"], "corpus fdu: no fdu_mtl.parquet"),
     "vectors that are not there": (
         ["model.embedding.init={file: {path: gone.txt}}"],
