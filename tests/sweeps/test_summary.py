@@ -1,5 +1,6 @@
 """What a command says before the first trial starts: of its corpora, and of what is given away."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
 from fedtext.ledger.report import reveals
 from fedtext.parameters import initial
+from fedtext.text.vocabulary import SPECIAL
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
-from sweeps.summary import summary
+from sweeps.summary import _ranges, summary
 from tests import tiny
 from tests.fedtext.corpora.tables import REVIEWS
 from tests.fedtext.corpora.tables import write as written
@@ -27,12 +29,13 @@ from tune_spaces.objectives import check_metric
 MOVIES: dict[str, Any] = {"name": "movielens", "clients": 2, "test": 0.25}
 
 
-def announced(data: Path, model: dict[str, Any], corpus: dict[str, Any]) -> str:
-    experiment = tiny.experiment(model=model, corpus=(corpus if "name" in corpus else MOVIES | corpus))
-    case = Case("1", "1", "one", False, {}, experiment)
-    corpora = {key(experiment): prepare(experiment.corpus, experiment.model.embedding, experiment.seed, data)}
-    said = {case.id: disclosed(experiment, corpora[key(experiment)])}
-    job = Job(False, experiment, [case], corpora, {}, said, [], Store("sqlite://"), RunFolder(data))
+def announced(data: Path, model: dict[str, Any], corpus: dict[str, Any], seeds: int = 1) -> str:
+    content = {"model": model, "corpus": corpus if "name" in corpus else MOVIES | corpus}
+    cases = [Case(f"{i}", "1", "one", False, {}, tiny.experiment(**content, seed=i)) for i in range(seeds)]
+    made = [case.experiment for case in cases]
+    corpora = {key(one): prepare(one.corpus, one.model.embedding, one.seed, data) for one in made}
+    said = {case.id: disclosed(case.experiment, corpora[key(case.experiment)]) for case in cases}
+    job = Job(False, made[0], cases, corpora, {}, said, [], Store("sqlite://"), RunFolder(data))
     return "".join(f"{line}\n" for line in summary(job))
 
 
@@ -56,6 +59,26 @@ def test_what_words_without_a_vector_start_as(tmp_path: Path, missing: str, said
 def test_padding_and_features_are_no_words(tmp_path: Path, corpus: dict[str, Any], said: str) -> None:
     out = announced(write_latest(tmp_path, "csv"), {"name": "bag"}, corpus)
     assert f" clients, 9 train texts, {said}\n" in out
+
+
+def test_corpora_of_several_seeds_are_one_line_with_the_range_of_what_differs(tmp_path: Path) -> None:
+    corpus = {"name": "demo", "clients": 4, "train": 10, "test": 5}
+    sizes = [announced(tmp_path, {"name": "bag"}, corpus, seeds) for seeds in (1, 4)]
+    one, several = ([line for line in out.splitlines() if "corpus demo" in line] for out in sizes)
+    assert re.fullmatch(r"  corpus demo: 4 clients, 40 train texts, \d+ words", *one)
+    found = re.fullmatch(r"  corpus demo: 4 clients, 40 train texts, (\d+) to (\d+) words, by seed", *several)
+    assert found
+    words = [
+        len(prepare(experiment.corpus, experiment.model.embedding, seed, tmp_path).vocabulary) - len(SPECIAL)
+        for seed in range(4)
+        for experiment in [tiny.experiment(model="bag", corpus=corpus)]
+    ]
+    assert tuple(map(int, found.groups())) == (min(words), max(words))
+
+
+def test_numbers_are_compared_as_such() -> None:
+    seeds = [["a 9 b 99.5%", "c 1"], ["a 10 b 100.0%", "c 1"], ["a 1,000 b 3.1%", "d"]]
+    assert list(_ranges(seeds)) == ["a 9 to 1,000 b 3.1% to 100.0%, by seed", "c 1", "d"]
 
 
 def test_validation_rows_that_are_not_used_are_told(tmp_path: Path) -> None:
