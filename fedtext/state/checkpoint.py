@@ -247,7 +247,7 @@ def history(folder: Path) -> list[RoundRecord]:
             replaced faster than they can be read.
     """
     for _ in range(LOOKS):
-        found = latest(folder)
+        found = latest(folder, records=True)
         try:
             return records_of(*found) if found else []
         except FileNotFoundError:  # the command that works on the run has removed it meanwhile

@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,13 @@ def round_of(state: Path) -> int:
     return int(state.name.removeprefix("round-"))
 
 
-def latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | None:
+def latest(folder: Path, warn: bool = False, records: bool = False) -> tuple[Path, dict[str, Any]] | None:
     """Return the latest undamaged checkpoint, and the content of its ``STATE``; None if the folder has no checkpoint.
 
     Args:
         folder: The folder.
         warn: Whether to log a warning if later ones are damaged.
+        records: Whether its records alone are to be read, which are the same in format ``WITH_FIXED``.
 
     Raises:
         UserError: Every checkpoint is damaged, or cannot be read by this user, or another version of fedtext has
@@ -42,7 +43,7 @@ def latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | No
     """
     for _ in range(LOOKS):
         states = kept(folder)
-        found, damaged = _sound(states, warn)
+        found, damaged = _sound(states, warn, (FORMAT, WITH_FIXED) if records else (FORMAT,))
         if found or not damaged:
             return found
         if all(state.exists() for state in states):
@@ -50,7 +51,9 @@ def latest(folder: Path, warn: bool = False) -> tuple[Path, dict[str, Any]] | No
     raise UserError(REPLACED.format(folder))
 
 
-def _sound(states: Sequence[Path], warn: bool) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
+def _sound(
+    states: Sequence[Path], warn: bool, formats: Collection[int]
+) -> tuple[tuple[Path, dict[str, Any]] | None, str]:
     """Return the latest undamaged one of these checkpoints as ``latest`` does, and what is wrong with the last one."""
     damaged: list[str] = []
     for state in reversed(states):
@@ -65,7 +68,7 @@ def _sound(states: Sequence[Path], warn: bool) -> tuple[tuple[Path, dict[str, An
         if not problem:
             for each in damaged if warn else ():
                 logging.getLogger(__name__).warning("%s; going back to round %d", each, round_of(state))
-            _check_format(state, content.get("format", 1))
+            _check_format(state, content.get("format", 1), formats)
             return (state, content), ""
         damaged.append(problem)
     return None, damaged[0] if damaged else ""
@@ -77,9 +80,9 @@ def records_of(state: Path, content: Mapping[str, Any]) -> list[RoundRecord]:
     return [record for name in names for record in segments.records((state / name).read_bytes())]
 
 
-def _check_format(state: Path, written: int) -> None:
-    """Raise UserError if another version of fedtext wrote a checkpoint in another format."""
-    if written == FORMAT:
+def _check_format(state: Path, written: int, formats: Collection[int]) -> None:
+    """Raise UserError if another version of fedtext wrote a checkpoint in another format than these."""
+    if written in formats:
         return
     version = "an earlier version" if written <= WITH_FIXED else "a later version"
     raise UserError(
