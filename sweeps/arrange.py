@@ -21,8 +21,8 @@ from fedtext.errors import UserError, option
 from fedtext.ledger import noise_multiplier
 from fedtext.ledger.central import with_coefficients
 from fedtext.ledger.distributed import is_distributed
-from fedtext.parameters import check_classes
 from fedtext.runtime.slow import said_if_slow
+from fedtext.server.fit import check_classes
 from fedtext.server.start import participant_count
 from fedtext.state.checkpoint import coefficients, recorded
 from fedtext.state.fingerprint import fingerprint

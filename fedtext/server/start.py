@@ -9,9 +9,10 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.ledger.central import strategy
 from fedtext.mechanisms.base import bounds
-from fedtext.parameters import check_fit, check_own_rows, initial, without_tables
+from fedtext.parameters import check_own_rows, initial, without_tables
 from fedtext.server.continuations import Continuations
 from fedtext.server.federation import Federation
+from fedtext.server.fit import check_fit
 from fedtext.server.fleet import FleetT
 from fedtext.server.repeats import check_sizes
 from fedtext.server.sampling import check_adversaries, most

@@ -16,9 +16,9 @@ from fedtext.corpora.types import Corpus
 from fedtext.errors import UserError
 from fedtext.models.base import Embedding
 from fedtext.models.inits import CheckpointInit, FileInit, Word2VecInit
-from fedtext.parameters import check_classes
 from fedtext.runtime.folders import folders
 from fedtext.runtime.remote import Remote
+from fedtext.server.fit import check_classes
 from fedtext.state import noise_key
 from fedtext.state.copy import Copy
 from fedtext.text import pretrained

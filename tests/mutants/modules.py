@@ -111,6 +111,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "state_in_runs",
         "methods",
     ),
+    "server/fit": ("binary", "pretrained", "start"),
     "server/inbox": ("repeats", "federation", "refused_payloads", "metrics"),
     "client/given": ("host", "start", "devices", "local_updates"),
     "state/fingerprint": (

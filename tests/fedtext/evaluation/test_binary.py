@@ -16,7 +16,8 @@ from fedtext.errors import UserError
 from fedtext.evaluation import Evaluated, pooled
 from fedtext.evaluation.classes import Scored, area
 from fedtext.models.bag import BagEmbedding
-from fedtext.parameters import check_classes, initial
+from fedtext.parameters import initial
+from fedtext.server.fit import check_classes
 from tests import tiny
 from tests.loops import nonempty
 from tune_spaces.objectives import check_metric

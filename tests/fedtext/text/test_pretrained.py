@@ -23,8 +23,9 @@ from fedtext.corpora.types import TokenSet
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
-from fedtext.parameters import build_network, check_fit, initial
+from fedtext.parameters import build_network, initial
 from fedtext.server.federation import Federation
+from fedtext.server.fit import check_fit
 from fedtext.state.fingerprint import fingerprint
 from fedtext.text import pretrained
 from fedtext.text.pretrained import locate, tokenizer
