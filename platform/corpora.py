@@ -21,12 +21,14 @@ def parser() -> Parser:
         ("demo.yaml", ""),
         ("kteps.yaml --data FOLDER", "a corpus that lies in FOLDER"),
         ("own_texts.yaml corpus.path=reviews.csv", "a file of your own"),
+        ("demo.yaml corpus.clients=80 --each", "a line for each client, not quantiles over clients"),
         ("demo.yaml --picture clients.svg", "a plot of clients by classes"),
     ]
     made = command_parser("corpora", "Statistics of an experiment's corpus, by client, and its problems.", examples)
     add_experiment(made)
     add_data(made)
     made.add_argument("--picture", type=Path, metavar="FILE", help="write an SVG of clients by classes to FILE")
+    made.add_argument("--each", action="store_true", help="a line for each client, also of more than 50")
     add_plugin(made)
     return made
 
@@ -40,6 +42,7 @@ def main(words: Sequence[str] | None) -> int:
     arguments = parser().parse_intermixed_args(words)
     from fedtext.config.files import load
     from fedtext.corpora.statistics import render
+    from fedtext.corpora.stored import StoredClients
     from fedtext.errors import UserError
     from fedtext.runtime.folders import folder_of
 
@@ -48,7 +51,11 @@ def main(words: Sequence[str] | None) -> int:
         raise UserError("--picture shows the classes of texts, and those of a language model have none: leave it out")
     data = None if arguments.data is None else folder_of(arguments.data, "--data")
     corpus, lacking = _prepared(experiment, data)
-    print("\n".join(filter(None, (render(corpus), lacking))))
+    if arguments.each and isinstance(corpus.clients, StoredClients):
+        raise UserError(
+            "--each: of a corpus on disk there are quantiles alone: add corpus.storage=memory, or leave it out"
+        )
+    print("\n".join(filter(None, (render(corpus, arguments.each), lacking))))
     if arguments.picture:
         from dashboards.partition import picture
 

@@ -158,7 +158,7 @@ def _about(case: Case, job: Job, shown: dict[str, dict[str, str]]) -> About:
     tags |= {"actors": str(plan.actors), "cpus_per_actor": f"{plan.cpus:g}", "gpus_per_actor": f"{plan.gpus:.4g}"}
     profile = {"clients": len(corpus.clients), "vocabulary": len(corpus.vocabulary)} | totals(corpus)
     if corpus.digest not in shown:
-        shown[corpus.digest] = {"corpus.txt": render(corpus)}
+        shown[corpus.digest] = {"corpus.txt": render(corpus, each=True)}
         if not case.experiment.corpus.language:
             shown[corpus.digest][partition.FILE] = partition.picture(corpus)
     sources = {plugin.kept: plugin.source for plugin in case.experiment.plugins if plugin.source is not None}

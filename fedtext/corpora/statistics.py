@@ -3,18 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fedtext.corpora.skew import Skew
+import numpy as np
+
+from fedtext.corpora.skew import Skew, effective
 from fedtext.corpora.stored import StoredClients
-from fedtext.corpora.totals import render_stored, unsuited, unused
+from fedtext.corpora.totals import quantiles, render_stored, unsuited, unused
 from fedtext.corpora.types import ClientData, ClientReport, Corpus, Leaks, RawClient
-from fedtext.errors import escaped
+from fedtext.errors import escaped, option
 from fedtext.text.tokens import BOS, EOS, EOS_ID, UNK, UNK_ID
 
-_COLUMNS = ("client", "train", "val", "test", "avg len", "vocab", "empty", "dup train")
+LISTED = 50  # clients of which each has a line
+_COLUMNS = ("train", "val", "test", "avg len", "vocab", "empty", "dup train")
 _LEAKS = ("leaked: own", "others")  # and unlabeled, if such texts were read
 _SKEW = ("classes", "")
 _LANGUAGE = (
-    *("client", "train", "val", "test", "train tok", "val tok", "test tok", "avg len", "vocab", "cut", "dup train"),
+    *("train", "val", "test", "train tok", "val tok", "test tok", "avg len", "vocab", "cut", "dup train"),
     "leaked test",
 )
 
@@ -49,19 +52,25 @@ def describe(
     )
 
 
-def render(corpus: Corpus) -> str:
+def render(corpus: Corpus, each: bool = False) -> str:
     """Render the reports of all clients as a table: one line for each client, totals, and notes on the columns.
 
-    Of a corpus on disk there are quantiles over clients instead.
+    Of more than ``LISTED`` clients, and of a corpus on disk, there are quantiles over clients instead.
+
+    Args:
+        corpus: The corpus.
+        each: Whether each client of a corpus in memory has a line, however many there are.
     """
     if isinstance(corpus.clients, StoredClients):
         return render_stored(corpus, corpus.clients)
+    if len(corpus.clients) > LISTED and not each:
+        more = f"Percentiles are over {len(corpus.clients):,} clients; {option('each')} prints a line for each of them."
+        return "\n".join([*_quantiles(corpus), "", more, *_notes(corpus)])
     cells = [*map(_cells, corpus.report), _total(corpus)]
-    if _is_language(corpus):
-        rows = [_LANGUAGE, *cells]
-    else:
-        heads = *_COLUMNS, *_LEAKS, *(["unlabeled"] if _has_unlabeled(corpus) else []), *_SKEW
-        rows = [heads, *((*row, *more) for row, more in zip(cells, Skew.of(corpus).cells(), strict=True))]
+    rows = [("client", *_heads(corpus)), *cells]
+    if not _is_language(corpus):
+        more_cells = [_SKEW, *Skew.of(corpus).cells()]
+        rows = [(*row, *more) for row, more in zip(rows, more_cells, strict=True)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(_align(cell, width, i) for i, (cell, width) in enumerate(zip(row, widths, strict=True)))
@@ -69,6 +78,25 @@ def render(corpus: Corpus) -> str:
     ]
     rule = "-" * len(lines[0])
     return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], "", *_notes(corpus)])
+
+
+def _heads(corpus: Corpus) -> tuple[str, ...]:
+    """Return the names of the statistics that ``_numbers`` returns."""
+    if _is_language(corpus):
+        return _LANGUAGE
+    return (*_COLUMNS, *_LEAKS, *(["unlabeled"] if _has_unlabeled(corpus) else []))
+
+
+def _quantiles(corpus: Corpus) -> list[str]:
+    """Return the lines of a table of quantiles over clients."""
+    names = [f"leaked: {head}" if head in ("others", "unlabeled") else head for head in _heads(corpus)]
+    columns = dict(zip(names, np.array([_numbers(report) for report in corpus.report]).T, strict=True))
+    whole = list(_total(corpus)[1:])
+    if not _is_language(corpus):
+        skew = Skew.of(corpus)
+        columns["classes"] = effective(skew.train_KC)
+        whole.append(skew.cells()[-1][0])
+    return quantiles(columns, whole)
 
 
 def _is_language(corpus: Corpus) -> bool:
@@ -80,20 +108,23 @@ def _has_unlabeled(corpus: Corpus) -> bool:
 
 
 def _cells(report: ClientReport) -> tuple[str, ...]:
+    return (escaped(report.name), *(f"{number:,.0f}" for number in _numbers(report)))
+
+
+def _numbers(report: ClientReport) -> tuple[float, ...]:
     leaks = report.leaks
     return (
-        escaped(report.name),
-        f"{report.train:,}",
-        f"{report.validation:,}",
-        f"{report.test:,}",
-        *(f"{count:,}" for count in report.tokens),
-        f"{report.mean_length:.0f}",
-        f"{report.vocabulary:,}",
-        f"{report.cut if report.tokens else report.empty:,}",  # sentences are never empty
-        f"{report.duplicates:,}",
-        f"{leaks.own:,}",
-        *(() if report.tokens else (f"{leaks.others:,}",)),
-        *(() if leaks.unlabeled is None else (f"{leaks.unlabeled:,}",)),
+        report.train,
+        report.validation,
+        report.test,
+        *report.tokens,
+        report.mean_length,
+        report.vocabulary,
+        report.cut if report.tokens else report.empty,  # sentences are never empty
+        report.duplicates,
+        leaks.own,
+        *(() if report.tokens else (leaks.others,)),
+        *(() if leaks.unlabeled is None else (leaks.unlabeled,)),
     )
 
 

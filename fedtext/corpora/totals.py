@@ -1,6 +1,10 @@
 """Numbers of texts of a whole corpus, in memory or on disk."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import Corpus
@@ -60,6 +64,24 @@ def _unknown_share(corpus: Corpus) -> float:
     return unknown / max(1, total)
 
 
+def quantiles(columns: Mapping[str, NDArray[Any]], whole: Sequence[str]) -> list[str]:
+    """Return the lines of a table of quantiles and means over clients, with a row for each statistic.
+
+    Args:
+        columns: The values of all clients, by the name of the statistic.
+        whole: The value of each statistic for all clients together.
+    """
+    heads = ["", *(f"{percent} %" for percent in QUANTILES), "mean", "all"]
+    rows = []
+    for (name, values), of_all in zip(columns.items(), whole, strict=True):
+        digits = 0 if (values == np.round(values)).all() else 1
+        shown = (f"{value:,.{digits}f}" for value in np.percentile(values, QUANTILES, method="nearest"))
+        rows.append([name, *shown, f"{values.mean():,.1f}", of_all])
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)]
+    return [line.rstrip() for line in lines]
+
+
 def render_stored(corpus: Corpus, clients: StoredClients) -> str:
     """Render the statistics of a corpus on disk: quantiles over clients, since there may be very many.
 
@@ -69,21 +91,9 @@ def render_stored(corpus: Corpus, clients: StoredClients) -> str:
     """
     columns = {side: clients.texts_K3[:, place] for place, side in enumerate(SIDES)}
     columns["train tokens"] = clients.train_tokens_K
-    heads = ["", *(f"{percent} %" for percent in QUANTILES), "mean", "all"]
-    rows = [
-        [
-            name,
-            *(f"{value:,.0f}" for value in np.percentile(values, QUANTILES, method="nearest")),
-            f"{values.mean():,.1f}",
-            f"{values.sum(dtype=np.int64):,}",
-        ]
-        for name, values in columns.items()
-    ]
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)]
     return "\n".join(
         [
-            *(line.rstrip() for line in lines),
+            *quantiles(columns, [f"{values.sum(dtype=np.int64):,}" for values in columns.values()]),
             "",
             f"{corpus.name}: {len(clients):,} clients, {corpus.classes:,} candidates for the next word, digest "
             f"{corpus.digest}, on disk in {clients.folder}.",

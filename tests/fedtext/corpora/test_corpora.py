@@ -1,5 +1,6 @@
 """Corpora are encoded and counted: rows, vocabularies, digests, and the table of statistics."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.statistics import render
 from fedtext.corpora.totals import unsuited
 from fedtext.corpora.types import Leaks, RawClient
-from fedtext.errors import UserError
+from fedtext.errors import UserError, command_line
 from fedtext.models.base import Embedding
 from tests.fedtext.corpora.given import corpus_of, encoded, faulty, split, words
 from tests.loops import nonempty
@@ -145,6 +146,25 @@ def test_table_of_statistics_is_aligned_and_adds_up() -> None:
         ["other", "1,200", "0", "1", "3", "3", "0", "1,199", "0", "0", "1.0", "█·"],
         ["total", "1,205", "0", "6", "3", "5", "2", "1,201", "3", "0", "1.0", "█·"],
     ]
+
+
+def test_of_more_than_fifty_clients_there_are_quantiles() -> None:
+    """Clients with 1, 2, ... train texts, of which that of 60 is the last."""
+    clients = [RawClient(f"c{i}", split(*["a b c"] * i), split("e")) for i in range(1, 61)]
+    corpus = encoded(corpus_of(*clients))
+    lines = render(corpus).splitlines()
+    heads, *rows = (re.split(r"  +", line.strip()) for line in lines[: lines.index("")])
+    assert heads == ["0 %", "10 %", "50 %", "90 %", "99 %", "100 %", "mean", "all"]
+    assert rows[0] == ["train", "1", "7", "31", "54", "59", "60", "30.5", "1,830"]
+    assert rows[2:5] == [["test", *["1"] * 6, "1.0", "60"], ["avg len", *["3"] * 6, "3.0", "3"], rows[4]]
+    names = ["train", "val", "test", "avg len", "vocab", "empty", "dup train", "leaked: own", "leaked: others"]
+    assert [row[0] for row in rows] == [*names, "classes"]
+    assert lines[len(rows) + 2].startswith("Percentiles are over 60 clients; ")
+    with command_line():
+        assert "60 clients; --each prints a line for each of them." in render(corpus)
+    each = render(corpus, each=True).splitlines()
+    assert [line.split()[0] for line in each[2:62]] == [client.name for client in clients]
+    assert render(encoded(corpus_of(*clients[:50]))).splitlines()[2].startswith("c1 "), "fifty are listed"
 
 
 def test_a_corpus_without_unlabeled_texts_says_so() -> None:

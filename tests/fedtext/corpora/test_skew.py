@@ -77,6 +77,19 @@ def test_the_command_shows_the_table_and_writes_the_picture(tmp_path: Path, caps
         main(["fedatt.yaml", "--picture", str(tmp_path / "p.svg")])
 
 
+def test_the_command_lists_each_client_where_asked_and_of_a_corpus_in_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small = ["demo.yaml", "corpus={name: demo, clients: 51, train: 4, test: 2}"]
+    assert main(small) == 0
+    assert "appliances-2" not in capsys.readouterr().out
+    assert main([*small, "--each"]) == 0
+    assert "appliances-2" in capsys.readouterr().out
+    forum = "corpus={name: forum, clients: 4, storage: disk}"
+    with pytest.raises(UserError, match="of a corpus on disk there are quantiles alone: add"):
+        main(["stackoverflow.yaml", forum, "--each"])
+
+
 def test_the_command_says_how_many_words_have_vectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "demo.yaml"
     path.write_text("{name: x, method: fedavg, corpus: {name: demo, clients: 3}, model: {embedding: {dim: 2}}}")
