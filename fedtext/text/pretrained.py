@@ -6,6 +6,7 @@ Legend: W pieces of a tokenizer, D embedding.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -44,6 +45,7 @@ _OUTPUT = "lm_head.weight"  # of output layers that are not the word table
 _OF_A_BLOCK = re.compile(
     r"^((model|transformer|bert|distilbert|roberta)\.)?(encoder\.layer|transformer\.layer|layers|h)\.\d+\..*\.weight$"
 )
+_OF_WEIGHTS = re.compile(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
 
 Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
 
@@ -268,8 +270,27 @@ def _read(kind: str, checkpoint: str, **how: Any) -> Any:
         except Exception as error:  # of any type, depending on the problem: OSError, SafetensorError, KeyError, ...
             problem = error
     where = "in that folder" if folder else "on the hub or in its cache"
-    reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+    damaged = _damaged(Path(source)) if folder and kind.startswith("AutoModel") else ""
+    reason = damaged or (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     raise UserError(
         f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder with a saved model and "
         "tokenizer, or a name on the hub that is cached here or can be reached"
     ) from problem
+
+
+def _damaged(folder: Path) -> str:
+    """Return which file of weights in a folder cannot be read, in words; empty if each can. The package names none."""
+    for file in sorted(path for path in folder.iterdir() if _OF_WEIGHTS.fullmatch(path.name)):
+        try:
+            if file.suffix == ".safetensors":
+                with safe_open(file, "pt"):
+                    pass
+            elif file.suffix == ".bin":
+                torch.load(file, map_location="meta", weights_only=True)
+            else:
+                json.loads(file.read_bytes())
+        except (
+            Exception
+        ):  # of any type, depending on the damage: SafetensorError, OSError, EOFError, UnpicklingError, ...
+            return f"{file.name} is damaged"
+    return ""
