@@ -46,7 +46,7 @@ class Injected(FedProx):
     """FedProx in which clients of some values of mu fail."""
 
     name: Literal["injected"] = "injected"
-    marks: str = Field("", description="folder that remembers who was killed; empty: nobody fails")
+    marks: str = Field("", description="folder that remembers who was killed; empty: no client fails")
 
     def loss(self, model, received, batch):
         place = round(1000 * self.mu) % {EVERY}
@@ -96,7 +96,7 @@ def content(trials: int, rounds: int, marks: Path | None, **changes: Any) -> dic
     Args:
         trials: Number of trials.
         rounds: Number of rounds of each.
-        marks: An empty folder for failing clients; None: nobody fails.
+        marks: An empty folder for failing clients; None: no client fails.
         changes: Replaced sections.
     """
     made = yaml.safe_load(find("demo.yaml").read_text())

@@ -103,7 +103,7 @@ class Participation(Strict):
         1,
         ge=1,
         description="least number of clients whose updates a round needs; a round with fewer is repeated with another "
-        "sample, and after three attempts the run fails; with 1 a round that nobody begins (dropout) counts",
+        "sample, and after three attempts the run fails; with 1 a round that no client begins (dropout) counts",
     )
 
     @model_validator(mode="after")

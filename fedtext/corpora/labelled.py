@@ -39,7 +39,7 @@ class LabelledCorpus(CorpusConfig):
 
     @field_validator("partition", mode="before")
     @classmethod
-    def _nobody_wrote_them(cls, value: Any) -> Any:
+    def _no_one_wrote_them(cls, value: Any) -> Any:
         if value == "natural" or (isinstance(value, dict) and "natural" in (*value, value.get("name"))):
             raise ValueError(cls.no_natural)
         return value

@@ -206,7 +206,7 @@ def stored(config: StreamedCorpus, seed: int, data: Path | None) -> StoredClient
         with writing(folder, "corpus.storage"):
             durable.make_folder(folder.parent)
             remove_abandoned(folder.parent.glob(f".{folder.name}-*"))
-            # Nobody else can read it, since texts are private. Machines that share the cache have equal process ids.
+            # No one else can read it, since texts are private. Machines that share the cache have equal process ids.
             draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             try:
                 StoreWriter(draft, config.lexicon()).write(config, seed, data)

@@ -14,7 +14,7 @@ def write(file: Path, content: bytes | str, mode: int = 0o666) -> None:
     Args:
         file: The file. Its folder exists.
         content: Its content; a text is written in UTF-8.
-        mode: Its mode, of which the process's mask is taken away. Nobody else can ever read a file of mode 0600.
+        mode: Its mode, of which the process's mask is taken away. No one else can ever read a file of mode 0600.
 
     Raises:
         OSError: It cannot be written. An earlier file is left unchanged, and no draft is left.

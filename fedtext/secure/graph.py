@@ -143,7 +143,7 @@ def withstands(experiment: "Experiment", clients: int) -> str:
 
 
 def check_late(experiment: "Experiment", clients: int) -> None:
-    """Check that ``over_selection`` leaves as many clients as open a round, if nobody drops out.
+    """Check that ``over_selection`` leaves as many clients as open a round, if no client drops out.
 
     Args:
         experiment: The experiment.

@@ -69,7 +69,7 @@ def check_sizes(experiment: Experiment, clients: int) -> None:
 def too_few(experiment: Experiment, traffic: Traffic) -> bool:
     """Whether a round that has had all replies has too few updates.
 
-    An empty Poisson sample is as it should be. A round that nobody has begun, since all sampled clients have dropped
+    An empty Poisson sample is as it should be. A round that no client has begun, since all sampled clients have dropped
     out, counts likewise: else a few clients that drop out would end a run.
     """
     least = experiment.participation.min_clients
