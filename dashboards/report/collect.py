@@ -7,6 +7,7 @@ from functools import cached_property
 
 from dashboards.groups import Group, Spread, groups
 from dashboards.last import last_values
+from dashboards.report.costs import costs
 from dashboards.table import UNIGRAM, best, rank, short_keys
 from dashboards.trial import Case, Outcome, names_method, one_line, short
 from fedtext.accounting.entry import Entry
@@ -215,28 +216,6 @@ class Sweep:
         well = outcome.status != "failed"
         values = last_values(outcome.rows) | dict(costs(outcome.rows)) if well else {}
         return Sample(case.id, seed, outcome.status, outcome.rows, values, one_line(outcome.error))
-
-
-def costs(records: Sequence[RoundRecord]) -> Iterator[tuple[str, float]]:
-    """Yield what the rounds of a trial cost, by the names in ``measures.COSTS``, as far as every round reports it."""
-    if not records:
-        return
-    yield "rounds", float(records[-1].round)
-    sums = {
-        "bytes up": "bytes_up",
-        "bytes down": "bytes_down",
-        "CPU time": "train_cpu_seconds",
-        "GPU time": "train_gpu_seconds",
-        "training time": "train_seconds",
-        "total time": "round_seconds",
-    }
-    for name, metric in sums.items():
-        found = [record.metrics[metric] for record in records if metric in record.metrics]
-        if len(found) == len(records):
-            yield name, math.fsum(found)
-    each = [record.metrics["bytes_per_client"] for record in records if "bytes_per_client" in record.metrics]
-    if each:
-        yield "bytes/client/round", math.fsum(each) / len(each)
 
 
 def told(value: object) -> str:

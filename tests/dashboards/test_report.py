@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.report.collect import costs, told
+from dashboards.report.collect import told
 from dashboards.report.compare import findings, paired
 from dashboards.report.contents import curve, differences, effects, points, results
+from dashboards.report.costs import costs
 from dashboards.report.measures import measure
 from fedtext.errors import UserError
 from sweeps.folder import RunFolder
