@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 
 from fedtext.audits.calibrated import RMIA, Calibrated, LiRA, Reference, halves
 from fedtext.audits.confidences import Confidences
@@ -21,12 +20,10 @@ from fedtext.corpora.rows import within
 from fedtext.corpora.types import Corpus, TokenSet
 from fedtext.evaluation.membership import measures
 from fedtext.layout import TABLE, Layout
-from fedtext.methods import METHODS
 from fedtext.parameters import initial
 from tests import tiny
 from tests.leaking import BAG, ONE_STEP, VOCABULARY, corpus, finished
 from tests.loops import nonempty
-from tests.sampled import slow_but
 
 ATTACKS: list[Any] = [{"rmia": {"shadows": 2}}, {"lira": {"shadows": 4}}]
 TRAINING: dict[str, Any] = ONE_STEP | {"rounds": 6, "local_epochs": 6, "optimizer": {"name": "adam", "lr": 0.02}}
@@ -290,48 +287,3 @@ def test_a_shadow_model_is_trained_as_the_run_is_without_its_attacks() -> None:
     assert changed == {"seed", "adversaries", "privacy", "audits", "evaluation"}
     assert not list(problems(made))
     assert made.seed != simulated(experiment, 2).seed
-
-
-REASONS = ("shares no complete encoder and output layer: leave it out", "has all data in one place")
-
-
-def asked(method: str) -> dict[str, Any]:
-    changes: dict[str, Any] = {
-        "audits": [{"membership": {"attack": "rmia"}}],
-        "training": tiny.TRAINING | {"rounds": 1},
-    }
-    if method == "fedsgd":
-        changes["training"] |= {"optimizer": {"lr": 0.1, "momentum": 0}, "batch_size": {"steps": 1}}
-    return changes
-
-
-def refused(method: str) -> str:
-    """Why a method is not attacked; empty if it is."""
-    try:
-        tiny.experiment(method, **asked(method))
-    except ValidationError as error:
-        return str(error)
-    return ""
-
-
-@pytest.mark.parametrize("method", slow_but(METHODS, "fedavg", "kteps", "fedevocab", "scaffold", "pooled", "fedper"))
-def test_every_method_is_attacked_or_refused_with_the_reason(method: str) -> None:
-    if reason := refused(method):
-        assert any(sentence in reason for sentence in nonempty(REASONS))
-    else:
-        made = tiny.Finished(method, tiny.corpus(), **asked(method))
-        assert 0 <= made.rows[-1].metrics["member_pooled_auc"] <= 1
-
-
-@pytest.mark.parametrize(
-    ("attack", "sentence"),
-    [
-        ({"rmia": {"shadows": 3}}, "use an even number, 2 or more"),
-        ({"lira": {"shadows": 2}}, "greater than or equal to 4"),
-        ({"rmia": {"gamma": 0.5}}, "greater than or equal to 1"),
-        ({"loss": {"shadows": 2}}, "shadows"),
-    ],
-)
-def test_what_no_attack_can_be_is_refused(attack: Any, sentence: str) -> None:
-    with pytest.raises(ValidationError, match=sentence):
-        tiny.experiment(audits=[{"membership": {"attack": attack}}])
