@@ -84,7 +84,7 @@ def print_table(
     """
     stream = stream or sys.stdout
     ranked = rank(cases, outcomes, metric, mode)
-    lines = [*_lines(ranked, outcomes), *_unigrams(ranked, outcomes)]
+    lines = [*_lines(ranked, outcomes, metric), *_unigrams(ranked, outcomes, metric)]
     if not lines:
         stream.write("No trial has ended.\n")
         return
@@ -147,7 +147,7 @@ def notes(cases: Sequence[Case], outcomes: Mapping[str, Outcome], metric: str, m
     return said
 
 
-def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Line]:
+def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome], metric: str) -> list[Line]:
     swept, several = short_keys([group.case for group in ranked]), any(len(group.cases) > 1 for group in ranked)
     lines = []
     for place, group in enumerate(ranked, 1):
@@ -164,7 +164,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
         cells |= {short: text for short, text in values_of.items() if text or short not in cells}
         cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
         for name in sorted(name for name in values if UNIGRAM not in name):
-            if has_column(name) and (wording := written(name)):
+            if has_column(name, metric) and (wording := written(name)):
                 cells[name] = spread(values[name], wording)
         if "epsilon" in values:  # meaningless without its delta
             claimed = values["epsilon"]
@@ -182,12 +182,12 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Lin
     return lines
 
 
-def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[Line]:
+def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome], metric: str) -> list[Line]:
     """Return the row of the unigram model, which is not trained; one for each of the trials' corpora."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for group in ranked:
         values = {n.replace(UNIGRAM, ""): v for n, v in metrics_of(group, outcomes).items() if UNIGRAM in n}
-        shown = {n: spread(v, as_text) for n, v in values.items() if has_column(n) and (as_text := written(n))}
+        shown = {n: spread(v, as_text) for n, v in values.items() if has_column(n, metric) and (as_text := written(n))}
         if shown:
             found.setdefault(tuple(sorted(shown.items())), []).append(group.title)
     several = len(found) > 1
@@ -197,10 +197,12 @@ def _unigrams(ranked: Sequence[Group], outcomes: Mapping[str, Outcome]) -> list[
     ]
 
 
-def has_column(name: str) -> bool:
-    """Whether a metric has a column in the final table."""
-    metric = find(name)
-    return metric is not None and metric.columns in (("all",) if of_validation(name) else ("all", "test"))
+def has_column(name: str, metric: str) -> bool:
+    """Whether a metric has a column in a table that is sorted by ``metric``, which has one itself."""
+    found = find(name)
+    return name == metric or (
+        found is not None and found.columns in (("all",) if of_validation(name) else ("all", "test"))
+    )
 
 
 def spread(value: Spread, shown: Callable[[float], str]) -> str:

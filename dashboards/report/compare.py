@@ -32,8 +32,8 @@ class Paired:
 def measures(sweep: Sweep) -> list[Measure]:
     """Return the metrics of the tables, in the order of the final table: evaluations, attacks, epsilon, loss."""
     names = sorted((name for name in sweep.names() if UNIGRAM not in name), key=column_order)
-    shown = [name for name in names if has_column(name) and written(name)]
     beside = [name for name in ("epsilon", "epsilon_lower", "loss") if name in names]
+    shown = [name for name in names if has_column(name, sweep.metric) and written(name) and name not in beside]
     return [measure_of(sweep, name) for name in [*shown, *beside]]
 
 

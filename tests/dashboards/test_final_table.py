@@ -59,6 +59,21 @@ def test_the_table_is_sorted_marks_baselines_and_ends_with_failures() -> None:
     assert text[9] == "Ap: accuracy of each client's personalised model on its own texts, mean over clients"
 
 
+def test_the_metric_by_which_a_table_is_sorted_stands_in_it() -> None:
+    """Also where other tables leave it out, as the bits of validation texts, and those of word counts."""
+    last = row(1)
+    bits = {"perplexity": 9.0, "bits_per_byte": 1.8, "bits_per_byte_val": 1.7, "bits_per_byte_unigram_val": 1.9}
+    outcome = Outcome("finished", (replace(last, metrics=last.metrics | bits),))
+    out = io.StringIO()
+    print_table([kteps(1, 0.0)], {"01-kteps": outcome}, "bits_per_byte_val", "min", out)
+    header, _, trial, unigram, *_ = out.getvalue().splitlines()
+    assert "bits_per_byte_val" in header.split()
+    assert "1.700" in trial.split()
+    assert "1.900" in unigram.split()
+    print_table([kteps(1, 0.0)], {"01-kteps": outcome}, "perplexity", "min", out := io.StringIO())
+    assert "bits_per_byte_val" not in out.getvalue().splitlines()[0].split()
+
+
 def test_what_each_client_has_stands_in_the_table_and_leads_it() -> None:
     cases, outcomes = outcomes_of_a_sweep()
     figures = {"Ap_0": 0.3, "Local": 0.4, "Global": 0.5, "Local_p10": 0.1, "Global_geometric": 0.4, "rows_recall": 0.9}
