@@ -66,7 +66,12 @@ class NoPlaceError(RuntimeError):
     """No client actor of a trial has a node: it was lost, and no other one has room."""
 
 
-def hire(plan: Plan, group: PlacementGroup | None, patience_s: float = START_TIMEOUT_S) -> list[Any | None]:
+def hire(
+    plan: Plan,
+    group: PlacementGroup | None,
+    later: dict[int, float] | None = None,
+    patience_s: float = START_TIMEOUT_S,
+) -> list[Any | None]:
     """Return ``plan.actors`` client actors without clients, one in each client bundle of ``group``.
 
     Actors that ``keep`` or ``salvage`` has left are used if they have the same share of the cluster and answer. A
@@ -76,6 +81,7 @@ def hire(plan: Plan, group: PlacementGroup | None, patience_s: float = START_TIM
     Args:
         plan: The trial's plan.
         group: Its placement group; None: there is none.
+        later: Receives, by place, when another actor may be started where one could not (``Newcomers.later``).
         patience_s: Seconds within which an actor has to start.
 
     Raises:
@@ -92,7 +98,7 @@ def hire(plan: Plan, group: PlacementGroup | None, patience_s: float = START_TIM
     known = placed(plan, group) if any(made) else range(plan.actors)
     starting = {place: _new(plan, group, place) for place in known if made[place] is None}
     try:
-        return _started(made, starting, plan, group, patience_s)
+        return _started(made, starting, plan, group, {} if later is None else later, patience_s)
     except BaseException:  # those that did start would hold their share of the cluster
         end([*made, *starting.values()])
         raise
@@ -103,6 +109,7 @@ def _started(
     starting: dict[int, Any],
     plan: Plan,
     group: PlacementGroup | None,
+    later: dict[int, float],
     patience_s: float,
 ) -> list[Any | None]:
     """Wait for actors to start. Those that die meanwhile, or whose bundle stays without a node, are given up while
@@ -111,7 +118,7 @@ def _started(
     Args:
         made: The actors that run, by place.
         starting: Those that start.
-        plan, group, patience_s: As in ``hire``.
+        plan, group, later, patience_s: As in ``hire``.
     """
     calls = {actor.__ray_ready__.remote(): place for place, actor in starting.items()}
     begin, homeless = time.monotonic(), dict[int, float]()  # since when a place is known to have no node
@@ -125,7 +132,7 @@ def _started(
             except RayError as error:  # of a node that was lost, or that cannot install our code
                 if not starting and not any(made):
                     raise
-                _warn(place, error)
+                _put_off(place, error, later)
             else:
                 made[place] = actor
         now, there = time.monotonic(), set(placed(plan, group)) if calls else set()
@@ -174,26 +181,18 @@ def fill(
             found[place] = actor, ray.get(call)
         except RayError as error:
             end([actor])
-            if not isinstance(error, LOST):
-                later[place] = now + AGAIN_S
-                _warn(place, error)
+            _put_off(place, error, later)
     return found
 
 
-def unstarted(actors: Sequence[Any | None], plan: Plan, group: PlacementGroup | None) -> dict[int, float]:
-    """Return when an actor may be started again, by place, where ``hire`` could not start one although there is a node.
+def _put_off(place: int, error: Exception, later: dict[int, float]) -> None:
+    """Say why an actor could not start, and note when another one may be started at its place.
 
-    Args:
-        actors: What ``hire`` returned.
-        plan, group: As in ``hire``.
+    One that was lost, as with its node, could start: it is replaced as soon as its place has a node, and the loss is
+    said elsewhere.
     """
-    there = placed(plan, group) if None in actors else ()
-    return {place: time.monotonic() + AGAIN_S for place in there if actors[place] is None}
-
-
-def _warn(place: int, error: Exception) -> None:
-    """Say why an actor could not start, unless it was lost, which is said elsewhere."""
     if not isinstance(error, LOST):
+        later[place] = time.monotonic() + AGAIN_S
         why = str(error).strip().rpartition("\n")[2]
         logging.getLogger(__name__).warning("client actor %d cannot start, the others go on: %s", place + 1, why)
 

@@ -68,9 +68,8 @@ class RayFleet(Caller):
         self.block = math.lcm(self.stack, shipment.together)  # clients that stay together
         self.given = experiment, shipment.lean, initial, shipment.corpus_clients, weights, noise, trial
         self.place = plan, group
-        self.hired = crew.hire(plan, group)
-        later = crew.unstarted(self.hired, plan, group)
-        self.newcomers = crew.Newcomers(lambda actor: actor.host.remote(*self.given, []), later=later)
+        self.newcomers = crew.Newcomers(lambda actor: actor.host.remote(*self.given, []))
+        self.hired = crew.hire(plan, group, self.newcomers.later)
         self.actors = [actor for actor in self.hired if actor is not None]
         self.home: moves.Homes = Dealt(len(self.actors), self.block)
         hosted: list[list[int]] = [[] for _ in self.actors]

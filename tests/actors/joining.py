@@ -21,8 +21,8 @@ class Joining:
         monkeypatch.setattr(crew, "hire", self._hire)
         monkeypatch.setattr(crew, "fill", self._fill)
 
-    def _hire(self, plan: Plan, group: None) -> list[Any]:
-        first, self.second = self.hire(plan, group)
+    def _hire(self, plan: Plan, group: None, later: dict[int, float]) -> list[Any]:
+        first, self.second = self.hire(plan, group, later)
         return [first, None]
 
     def _fill(self, hired: list[Any], newcomers: crew.Newcomers, *_: Any) -> dict[int, tuple[Any, Any]]:

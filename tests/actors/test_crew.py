@@ -101,8 +101,10 @@ def test_an_actor_that_cannot_start_costs_its_place_and_no_trial(monkeypatch: py
     with monkeypatch.context() as then:
         new = crew._new
         then.setattr(crew, "_new", lambda plan, group, place: failing if place else new(plan, group, place))
-        hired = crew.hire(made, None)
+        later: dict[int, float] = {}
+        hired = crew.hire(made, None, later)
         assert [actor is not None for actor in hired] == [True, False]
+        assert later.keys() == {1}
         then.setattr(crew, "_new", lambda plan, group, place: failing)
         with pytest.raises(ZeroDivisionError):
             crew.hire(made, None)
@@ -116,3 +118,27 @@ def test_an_actor_that_cannot_start_costs_its_place_and_no_trial(monkeypatch: py
         time.sleep(0.1)
     assert {place: said for place, (_, said) in found.items()} == {1: "here"}
     crew.end([hired[0], found[1][0]])
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_an_actor_that_is_lost_while_it_starts_is_replaced_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with its node, where another node has taken its place before Ray found out."""
+    made, new = Plan(2, 0.5, 0, 1), crew._new
+
+    def lost(plan: Plan, group: None, place: int) -> Any:
+        actor = new(plan, group, place)
+        if place:
+            ray.kill(actor)
+        return actor
+
+    coming = crew.Newcomers(lambda actor: actor.__ray_ready__.remote())
+    with monkeypatch.context() as then:
+        then.setattr(crew, "_new", lost)
+        hired = crew.hire(made, None, coming.later)
+    assert [actor is not None for actor in hired] == [True, False]
+    assert coming.later == {}
+    assert crew.fill(hired, coming, made, None).keys() | coming.starting.keys() == {1}
+    crew.end([hired[0]])
+    coming.end()
