@@ -16,6 +16,7 @@ from fedtext.client.worker import Worker
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.stored import StoredClients
 from fedtext.corpora.types import ClientData, Corpus
+from fedtext.errors import UserError
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
@@ -84,7 +85,10 @@ class ClientActor:
         device = "cuda" if reserved and not unused else "cpu"
         there = isinstance(header.clients, StoredClients)
         clients = header.clients if there else _chosen(objects, members)
-        self.worker = Worker(experiment, header, clients, unshared, device, corpus_clients, noise)
+        try:
+            self.worker = Worker(experiment, header, clients, unshared, device, corpus_clients, noise)
+        except UserError as error:  # what a node lacks, the one where the command runs may have
+            raise UserError(f"{error}{_where()}") from error
         self.worker.secure = secure_clients(experiment, weights, self.worker.decoder.coordinates)
         self.worker.population = population(self.worker)
         self.decoder = Decoder(experiment, self.worker.shared, bool(self.worker.secure), self.worker.ranks)
@@ -210,6 +214,12 @@ class ClientActor:
             place: The number of this actor there.
         """
         return {client: size for client, size in self.worker.private.sizes().items() if homes[client] != place}
+
+
+def _where() -> str:
+    """Return which node this is, if there are several."""
+    several = sum(node["Alive"] for node in ray.nodes()) > 1
+    return f" (on node {ray.util.get_node_ip_address()})" if several else ""
 
 
 def _chosen(objects: Iterable[Sequence[ClientData]], members: Iterable[int]) -> list[ClientData]:

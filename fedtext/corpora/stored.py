@@ -9,7 +9,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
@@ -42,7 +43,38 @@ from fedtext.runtime.folders import cache_folder
 FORMAT = 3  # of the folders
 
 
-class StoredClients(Sequence[ClientData]):
+class _Stored(ABC):
+    """Base of what travels between processes as the name of its folder.
+
+    Its files are opened where it is first used: Ray would report an error while it loads an object as one of its own.
+    """
+
+    folder: Path
+    closed: bool
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Open the files."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "closed" not in vars(self):
+            raise AttributeError(name)
+        del self.closed
+        try:
+            self._open()
+        except BaseException:
+            self.closed = True  # what is wrong is said again by the next use
+            raise
+        return getattr(self, name)
+
+
+def _closed(kind: type[_Stored], attributes: Mapping[str, Any]) -> _Stored:
+    made = kind.__new__(kind)
+    vars(made).update(attributes, closed=True)
+    return made
+
+
+class StoredClients(_Stored, Sequence[ClientData]):
     """The clients of a corpus on disk, loaded one at a time and not kept.
 
     It travels between processes as the name of its folder.
@@ -55,22 +87,21 @@ class StoredClients(Sequence[ClientData]):
     """
 
     def __init__(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise UserError(
-                f"corpus.storage: {folder} has no encoded texts on this machine: set $FEDTEXT_CACHE to a folder that "
-                "all nodes share, or corpus.storage to memory"
-            )
         self.folder = folder
+        self._open()
+
+    def _open(self) -> None:
+        check_there(self.folder)
         try:
-            self._open(json.loads((folder / ABOUT).read_text(encoding="utf-8")))
+            self._read_all(json.loads((self.folder / ABOUT).read_text(encoding="utf-8")))
         except PermissionError as error:
             raise UserError(
-                f"corpus.storage: {folder} belongs to another user: set $FEDTEXT_CACHE to a folder of your own"
+                f"corpus.storage: {self.folder} belongs to another user: set $FEDTEXT_CACHE to a folder of your own"
             ) from error
         except (OSError, ValueError, EOFError, KeyError) as error:
-            raise _damaged(folder, error) from error
+            raise _damaged(self.folder, error) from error
 
-    def _open(self, about: dict[str, Any]) -> None:
+    def _read_all(self, about: dict[str, Any]) -> None:
         self.vocabulary: list[str] = about["vocabulary"]
         self.digest: str = about["digest"]
         self.texts_K3, self.train_tokens_K = self._read(TEXTS), self._read(TRAIN_TOKENS)
@@ -82,7 +113,7 @@ class StoredClients(Sequence[ClientData]):
         self.rows_V: NDArray[np.int32] = np.arange(len(self.vocabulary), dtype=np.int32)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredClients, (self.folder,)
+        return _closed, (StoredClients, {"folder": self.folder})
 
     def _read(self, name: str) -> NDArray[Any]:
         found: NDArray[Any] = np.load(self.folder / name, mmap_mode="r")
@@ -110,6 +141,15 @@ class StoredClients(Sequence[ClientData]):
             sets.append(TokenSet(own_T, offsets, np.zeros(count, np.int64), bytes_N=bytes_N[:count]))
             tokens_T, lengths_N, bytes_N = tokens_T[offsets[-1] :], lengths_N[count:], bytes_N[count:]
         return ClientData(client, self.names[client], self.rows_V, len(self.rows_V), *sets)
+
+
+def check_there(folder: Path) -> None:
+    """Raise UserError if this machine has no such folder of encoded texts."""
+    if not folder.is_dir():
+        raise UserError(
+            f"corpus.storage: {folder} has no encoded texts on this machine: set $FEDTEXT_CACHE to a folder that all "
+            "nodes share, or corpus.storage to memory"
+        )
 
 
 class Parts:
@@ -143,7 +183,7 @@ class Parts:
         return np.frombuffer(_read(self.file, self.path, self.start + size * first, size * (end - first)), self.dtype)
 
 
-class StoredNames(Sequence[str]):
+class StoredNames(_Stored, Sequence[str]):
     """Names of clients on disk, loaded one at a time.
 
     Args:
@@ -156,15 +196,19 @@ class StoredNames(Sequence[str]):
 
     def __init__(self, folder: Path, there: range | None = None) -> None:
         self.folder = folder
-        self._ends_K = Parts(folder / NAME_ENDS)
-        self._text = open(folder / NAMES, "rb", buffering=0)  # noqa: SIM115
+        self._open()
+        self.there = range(len(self._ends_K) - 1) if there is None else there
+
+    def _open(self) -> None:
+        check_there(self.folder)
+        self._ends_K = Parts(self.folder / NAME_ENDS)
+        self._text = open(self.folder / NAMES, "rb", buffering=0)  # noqa: SIM115
         clients = len(self._ends_K) - 1
         if os.fstat(self._text.fileno()).st_size < int(self._ends_K.read(clients, clients + 1)[0]):
             raise ValueError(f"{NAMES} ends early")
-        self.there = range(clients) if there is None else there
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StoredNames, (self.folder, self.there)
+        return _closed, (StoredNames, {"folder": self.folder, "there": self.there})
 
     def __len__(self) -> int:
         return len(self.there)

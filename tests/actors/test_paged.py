@@ -18,6 +18,7 @@ from actors.shipment import ship
 from fedtext.config.experiment import Experiment
 from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import Corpus
+from fedtext.errors import UserError
 from fedtext.server.federation import Federation
 from fedtext.server.start import start
 from tests import tiny
@@ -73,6 +74,20 @@ def test_actors_read_clients_from_disk_and_give_the_same_bits(tmp_path: Path) ->
     assert (flat, rounds, states, parts) == (expected[0], expected[1][2:], *expected[2:])
     assert states, "the method keeps a state of clients"
     second.fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_a_node_without_the_texts_is_told_in_the_sentence_of_the_library(tmp_path: Path) -> None:
+    """And not in Ray's, which it writes where an argument cannot be loaded."""
+    experiment, corpus = experiment_on("disk")
+    shipment = ship(experiment, corpus)
+    folder: Path = corpus.clients.folder  # type: ignore[attr-defined]
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        UserError, match=r"^corpus.storage: \S+ has no encoded texts on this machine: set \$FEDTEXT_CACHE"
+    ):
+        start(experiment, corpus, partial(RayFleet, experiment, shipment, plan=PLAN), tmp_path)
 
 
 @pytest.mark.slow
