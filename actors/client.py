@@ -86,6 +86,7 @@ class ClientActor:
         there = isinstance(header.clients, StoredClients)
         clients = header.clients if there else _chosen(objects, members)
         try:
+            len(clients)  # opens those on disk
             self.worker = Worker(experiment, header, clients, unshared, device, corpus_clients, noise)
         except UserError as error:  # what a node lacks, the one where the command runs may have
             raise UserError(f"{error}{_where()}") from error
