@@ -289,8 +289,6 @@ def _damaged(folder: Path) -> str:
                 torch.load(file, map_location="meta", weights_only=True)
             else:
                 json.loads(file.read_bytes())
-        except (
-            Exception
-        ):  # of any type, depending on the damage: SafetensorError, OSError, EOFError, UnpicklingError, ...
+        except Exception:  # of any type, by the damage: SafetensorError, OSError, EOFError, UnpicklingError, ...
             return f"{file.name} is damaged"
     return ""
