@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from actors.placement import counted
 from actors.waiting import Use
 from dashboards.trial import Case, Ended, State, one_line, title
-from fedtext.metrics.wording import data_size, duration
+from fedtext.metrics.wording import FACTS, data_size, duration
 from fedtext.records import RoundRecord
 
 RECENT_ROUNDS = 5  # the rounds from which the time of the next ones is estimated
@@ -22,6 +22,7 @@ class Standing:
     state: State = "waiting"
     message: str = ""
     round: int = 0
+    evaluated: int = 0  # the last round that was evaluated
     values: dict[str, float] = field(default_factory=dict)
     bytes_up: float = 0.0
     bytes_down: float = 0.0
@@ -40,6 +41,7 @@ class Standing:
         if seconds is not None:
             self.times.append(seconds)
         self.round, self.moment = record.round, record.time
+        self.evaluated = record.round if metrics.keys() & set(FACTS) else self.evaluated
         self.values.update(metrics)
         self.bytes_up += metrics.get("bytes_up", 0)
         self.bytes_down += metrics.get("bytes_down", 0)

@@ -130,6 +130,8 @@ def progress(cases: Iterable[Case], stream: TextIO | None = None) -> PlainProgre
 def _facts(standing: Standing) -> list[str]:
     said = [f"round {standing.round}/{standing.rounds}"]
     said += facts(standing.values)
+    if 0 < standing.evaluated < standing.round:
+        said.append(f"(evaluated after round {standing.evaluated})")
     if standing.bytes_up or standing.bytes_down:
         said.append(sent(standing.bytes_up, standing.bytes_down))
     if standing.pace is not None:

@@ -185,7 +185,8 @@ def initial(
     table_VD = _table(experiment, corpus) if corpus.has_table else None
     found = ((name, table_VD if is_table(name) else tensor.detach().float().numpy()) for name, tensor in drawn.items())
     tensors = {name: tensor for name, tensor in found if tensor is not None}
-    if isinstance(experiment.model, LanguageConfig) and (source := experiment.model.output_source):
+    source = experiment.model.output_source if isinstance(experiment.model, LanguageConfig) else None
+    if source and OUTPUT in tensors:
         tensors[OUTPUT] = _output_layer(experiment, corpus, source)
     shared = {name: tensor for name, tensor in tensors.items() if experiment.shared(name)}
     unshared = {name: t for name, t in tensors.items() if name not in shared and not method.mirrors(name)}

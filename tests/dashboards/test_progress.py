@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -48,6 +49,19 @@ def test_plain_progress_is_single_lines_with_what_matters() -> None:
         (explained,) = (place for place, line in enumerate(text.splitlines()) if line.startswith(f"{name}: accuracy"))
         assert first in text.splitlines()[explained + 1]
     assert all(nonempty(character.isprintable() for character in text.replace("\n", "")))
+
+
+def test_metrics_of_an_earlier_round_are_said_to_be_of_that_round() -> None:
+    out, case = io.StringIO(), kteps(3, 0.01, 10)
+    with PlainProgress([case], out, every=0) as display:
+        display.start(case)
+        for number in range(1, 4):
+            record = row(number)
+            kept = {name: value for name, value in record.metrics.items() if number == 2 or name != "Ag"}
+            display.row(case.id, replace(record, metrics=kept))
+    lines = [line for line in out.getvalue().splitlines() if "/10  loss" in line]
+    assert ["Ag" in line for line in lines] == [False, True, True]
+    assert ["(evaluated after round 2)" in line for line in lines] == [False, False, True]
 
 
 def test_a_trial_that_goes_on_with_other_values_is_named_by_these() -> None:
