@@ -256,7 +256,8 @@ class TrialCallback(Callback):
         reached = 0
         with suppress(UserError):  # continuing from damaged checkpoints raises it again
             reached = max((record.round for record in self.history(case_id)), default=0)
-        self._losses.add(case_id, f"since it lost its server ({raised(trial)})", reached)
+        why = str(raised(trial) or "its process ended").partition("\n")[0]  # then come the actor's ids
+        self._losses.add(case_id, f"since it lost its server ({why})", reached)
 
     def _count(self, case_id: str, **amounts: float) -> None:
         """Export counts of a trial whose server has died: others are exported by the server."""
