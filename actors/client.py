@@ -77,6 +77,9 @@ class ClientActor:
             trial: Id of the trial's case, for metrics.
             members: Ids of the clients that are hosted here. Of a corpus on disk any client can be.
             objects: Lists of clients with these among them.
+
+        Raises:
+            UserError: This node lacks what the clients need, such as a checkpoint.
         """
         vars(self).clear()  # an earlier trial's memory is needed
         context = ray.get_runtime_context()

@@ -74,20 +74,19 @@ def test_actors_read_clients_from_disk_and_give_the_same_bits(tmp_path: Path) ->
     assert (flat, rounds, states, parts) == (expected[0], expected[1][2:], *expected[2:])
     assert states, "the method keeps a state of clients"
     second.fleet.close(keep=True)
+    check_a_node_without_the_texts(tmp_path)
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("started")
-def test_a_node_without_the_texts_is_told_in_the_sentence_of_the_library(tmp_path: Path) -> None:
-    """And not in Ray's, which it writes where an argument cannot be loaded."""
+def check_a_node_without_the_texts(folder: Path) -> None:
+    """It is told in the library's sentence, and not in Ray's, which it writes where an argument cannot be loaded."""
     experiment, corpus = experiment_on("disk")
     shipment = ship(experiment, corpus)
-    folder: Path = corpus.clients.folder  # type: ignore[attr-defined]
-    folder.rename(tmp_path / "elsewhere")
+    texts: Path = corpus.clients.folder  # type: ignore[attr-defined]
+    texts.rename(folder / "elsewhere")
     with pytest.raises(
-        UserError, match=r"^corpus.storage: \S+ has no encoded texts on this machine: set \$FEDTEXT_CACHE"
+        UserError, match=r"^corpus.storage: \S+ has no encoded texts on this machine: set .FEDTEXT_CACHE"
     ):
-        start(experiment, corpus, partial(RayFleet, experiment, shipment, plan=PLAN), tmp_path)
+        start(experiment, corpus, partial(RayFleet, experiment, shipment, plan=PLAN), folder / "other")
 
 
 @pytest.mark.slow
