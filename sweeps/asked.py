@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sweeps.request import Cluster
+from tune_spaces import papers
 from tune_spaces.papers import Scale
 
 
@@ -57,7 +58,8 @@ def extent(scale: Scale, changes: Mapping[str, object]) -> str:
 def mark(scale: Scale, asked: Asked) -> str:
     """Return the suffix of files of another scale or of a changed run; empty for the paper's own settings."""
     share = "" if scale.share == 1 else f"-scale{scale.share:g}"
-    changes = sorted(asked.changes)
+    parsed = papers.changes(asked.changes)  # however they are typed
+    changes = sorted(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in parsed.items())
     return share + (f"-{hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:6]}" if changes else "")
 
 

@@ -34,6 +34,17 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     return Asked("kteps", ["3"], methods=["KTEPS"], changes=changes, out=tmp_path / "tables")
 
 
+def test_a_table_has_one_file_however_its_changes_are_typed(asked: Asked) -> None:
+    spelled = ["training.batch_size={steps: 9}", "training.optimizer.lr=1e-1"], [
+        "training.optimizer.lr=0.1",
+        'training.batch_size={"steps":9}',
+    ]
+    one, other = (Work.of(replace(asked, changes=(*asked.changes, *words))).stem("3") for words in spelled)
+    assert one == other
+    assert Work.of(asked).stem("3") != one
+    assert Work.of(replace(asked, changes=(*asked.changes, *spelled[0][:1]))).stem("3") != one
+
+
 def cases(asked: Asked, row: str = "KTEPS") -> list[Case]:
     """The cases of a row, one for each of ``VALUES``."""
     return Work.of(replace(asked, seeds=len(VALUES), again=True)).left(lambda _: None)["3"][row]
