@@ -177,10 +177,10 @@ class LocalOptimizer:
 
         Returns:
             The gradients by the names of the parameters, those of each client contiguous as these; None if not all
-            parameters move, or there are several tables, which share rows in memory.
+            parameters move, of which some may never change, or there are several tables, which share rows in memory.
         """
         leaves, moving, held = self._views[self._key]
-        if self.frozen or len(moving) < len(leaves) or len(self.stack.widths) > 1:
+        if self.frozen or self.stack.constants or len(moving) < len(leaves) or len(self.stack.widths) > 1:
             return None
         self.grad_CP[clients.start : clients.stop].zero_()
         self._table_grad = torch.zeros_like(self._leaves[-1])

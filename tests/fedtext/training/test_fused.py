@@ -248,6 +248,31 @@ def test_what_does_not_move_is_left_to_autograd(counted: list[Counted]) -> None:
     assert torch.equal(trained.before["embedding.weight"], trained.after["embedding.weight"])
 
 
+class FixedLayers(RecurrentClassifier):
+    """A model whose recurrent layers never change, as a plug-in may have one."""
+
+    name: str = "fixed_layers"  # type: ignore[assignment]
+    architecture = "gru"
+
+    def fixes(self, parameter: str) -> bool:
+        return parameter.startswith("encoder")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "kteps"])
+def test_what_never_changes_is_left_to_autograd(method: str) -> None:
+    """It has no gradient: a fused loss would look for one."""
+    model, found = FixedLayers(embedding={"dim": 5}, hidden=4, head={"hidden": 3}), []  # type: ignore[arg-type]
+    for engine in ("native", "cells"):
+        made = tiny.experiment(method, training=tiny.TRAINING | {"engine": engine}, evaluation={"personalize": None})
+        federation = tiny.federation(made.model_copy(update={"model": model}))
+        list(federation.run())
+        found.append(federation.state)
+    native, cells = found
+    assert not any(name.startswith("encoder") for name in nonempty(native))
+    for name, tensor in native.items():
+        assert np.allclose(tensor, cells[name], rtol=1e-4, atol=1e-6), name
+
+
 class TwoTables(SingleBranch):
     """A network with a second table, which its loss does not use."""
 
