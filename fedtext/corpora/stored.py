@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -41,6 +42,7 @@ from fedtext.runtime.abandoned import remove_abandoned
 from fedtext.runtime.folders import cache_folder
 
 FORMAT = 3  # of the folders
+_OPENING = threading.RLock()  # held while files are opened: another thread waits until all are
 
 
 class _Stored(ABC):
@@ -53,19 +55,40 @@ class _Stored(ABC):
     closed: bool
 
     @abstractmethod
+    def _read_all(self) -> None:
+        """Open the files. Raises one of several errors if one cannot be read."""
+
     def _open(self) -> None:
-        """Open the files."""
+        """Open the files.
+
+        Raises:
+            UserError: This machine has no such folder, or it cannot be read.
+        """
+        check_there(self.folder)
+        try:
+            self._read_all()
+        except UserError:
+            raise
+        except PermissionError as error:
+            raise UserError(
+                f"corpus.storage: {self.folder} belongs to another user: set $FEDTEXT_CACHE to a folder of your own"
+            ) from error
+        except (OSError, ValueError, EOFError, KeyError) as error:
+            raise _damaged(self.folder, error) from error
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "closed" not in vars(self):
+        if name.startswith("__"):
             raise AttributeError(name)
-        del self.closed
-        try:
-            self._open()
-        except BaseException:
-            self.closed = True  # what is wrong is said again by the next use
-            raise
-        return getattr(self, name)
+        with _OPENING:
+            before = dict(vars(self))
+            if "closed" in before:
+                del self.closed
+                try:
+                    self._open()
+                except BaseException:
+                    self.__dict__ = before  # what is wrong is said again by the next use
+                    raise
+        return object.__getattribute__(self, name)
 
 
 def _closed(kind: type[_Stored], attributes: Mapping[str, Any]) -> _Stored:
@@ -90,18 +113,8 @@ class StoredClients(_Stored, Sequence[ClientData]):
         self.folder = folder
         self._open()
 
-    def _open(self) -> None:
-        check_there(self.folder)
-        try:
-            self._read_all(json.loads((self.folder / ABOUT).read_text(encoding="utf-8")))
-        except PermissionError as error:
-            raise UserError(
-                f"corpus.storage: {self.folder} belongs to another user: set $FEDTEXT_CACHE to a folder of your own"
-            ) from error
-        except (OSError, ValueError, EOFError, KeyError) as error:
-            raise _damaged(self.folder, error) from error
-
-    def _read_all(self, about: dict[str, Any]) -> None:
+    def _read_all(self) -> None:
+        about = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
         self.vocabulary: list[str] = about["vocabulary"]
         self.digest: str = about["digest"]
         self.texts_K3, self.train_tokens_K = self._read(TEXTS), self._read(TRAIN_TOKENS)
@@ -191,7 +204,7 @@ class StoredNames(_Stored, Sequence[str]):
         there: The clients that are named; None: all.
 
     Raises:
-        ValueError: A file is none of these, or ends early.
+        UserError: This machine has no such folder, or it cannot be read.
     """
 
     def __init__(self, folder: Path, there: range | None = None) -> None:
@@ -199,8 +212,7 @@ class StoredNames(_Stored, Sequence[str]):
         self._open()
         self.there = range(len(self._ends_K) - 1) if there is None else there
 
-    def _open(self) -> None:
-        check_there(self.folder)
+    def _read_all(self) -> None:
         self._ends_K = Parts(self.folder / NAME_ENDS)
         self._text = open(self.folder / NAMES, "rb", buffering=0)  # noqa: SIM115
         clients = len(self._ends_K) - 1
@@ -216,7 +228,7 @@ class StoredNames(_Stored, Sequence[str]):
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             part = StoredNames.__new__(StoredNames)
-            part.__dict__ |= self.__dict__ | {"there": self.there[index]}  # with the files that are open
+            part.__dict__ |= self.__dict__ | {"there": self.there[index]}  # with files that are open
             return part
         first, end = self._ends_K.read(self.there[index], self.there[index] + 2).tolist()
         return _read(self._text, self.folder / NAMES, first, end - first).decode()
