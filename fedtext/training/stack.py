@@ -5,6 +5,7 @@ tables and C more, D embedding (of all tables side by side, if a method has seve
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 
@@ -96,13 +97,17 @@ class Stack:
         return {name: tensor.expand(len(clients), *tensor.shape) for name, tensor in self.constants.items()}
 
     def fetched(self, client: int) -> dict[str, Tensor]:
-        """Return one client's parameters on the CPU; from a GPU they are copied in two pieces."""
+        """Return one client's parameters on the CPU; from a GPU in two pieces, and what never changes once."""
         if self.workspace.device.type == "cpu":
             return self.tensors(client)
         flat_1P = self.flat_CP[client : client + 1].cpu()
         table_RD = self.table_ND[self.starts[client] : self.starts[client + 1]].cpu()
-        there = {name: tensor.cpu() for name, tensor in self.constants.items()}
-        return there | {name: tensor[0] for name, tensor in self.views(flat_1P).items()} | self.columns(table_RD)
+        moved = {name: tensor[0] for name, tensor in self.views(flat_1P).items()}
+        return self._constants_here | moved | self.columns(table_RD)
+
+    @cached_property
+    def _constants_here(self) -> dict[str, Tensor]:
+        return {name: tensor.cpu() for name, tensor in self.constants.items()}
 
     def columns(self, rows_XD: Tensor) -> dict[str, Tensor]:
         """Split rows of all tables side by side into those of each table, by name."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedtext.models.base import ClassifierConfig, Embedding
 from fedtext.models.batch import Batch
 from fedtext.models.language import RecurrentLanguageModel, RecurrentNetwork
+from fedtext.models.recurrent import RecurrentClassifier
 
 Kind = Literal["plain", "tied", "normed", "instances", "replacing", "frozen", "fixed", "whole", "numbers", "half"]
 
@@ -25,6 +26,16 @@ class Layers(ClassifierConfig):
 
     def fixes(self, parameter: str) -> bool:
         return self.kind in ("fixed", "whole") and parameter == "encoder.scale"
+
+
+class FixedLayers(RecurrentClassifier):
+    """A model whose recurrent layers never change, as a plug-in may have one."""
+
+    name: str = "fixed_layers"  # type: ignore[assignment]
+    architecture = "gru"
+
+    def fixes(self, parameter: str) -> bool:
+        return parameter.startswith("encoder")
 
 
 class TiedByHand(RecurrentLanguageModel):

@@ -13,9 +13,11 @@ from fedtext.client.worker import Worker
 from fedtext.config.engine import with_engine
 from fedtext.evaluation import classes, words
 from fedtext.layout import Layout
+from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.parameters import initial
 from tests import tiny
 from tests.elsewhere import DEVICE, Elsewhere
+from tests.fedtext.models.networks import FixedLayers
 from tests.fedtext.models.test_models import METHODS, MODELS, named
 from tests.sampled import slow_but
 
@@ -146,6 +148,19 @@ def test_no_batch_waits_for_the_device(model: Any, monkeypatch: pytest.MonkeyPat
             found.append(waits(experiment, tiny.corpus(2), members))
     assert found[0] == found[1]
     assert 0 < found[0][0] <= 2 + 4 * len(members)
+
+
+def test_what_never_changes_does_not_come_back_from_the_device() -> None:
+    """A client's turn waits as often as with a model of which all moves, in a stack of two clients too."""
+    experiment = tiny.experiment(model=BIGRU, training=TRAINING, evaluation={"personalize": None})
+    for members in ([0], [0, 1]):
+        found = [
+            waits(experiment.model_copy(update={"model": kind.model_validate(BIGRU | {"name": name})}), CORPUS, members)
+            for kind, name in ((RecurrentClassifier, "gru"), (FixedLayers, "fixed_layers"))
+        ]
+        assert found[0] == found[1]
+    fixed = FixedLayers.model_validate(BIGRU | {"name": "fixed_layers"})
+    check(experiment.model_copy(update={"model": fixed}), CORPUS)
 
 
 def test_what_the_server_sends_goes_to_the_device_once_a_round() -> None:

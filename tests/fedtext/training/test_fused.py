@@ -23,6 +23,7 @@ from fedtext.training.local import Problem, Work, train
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack, Workspace
 from tests import tiny
+from tests.fedtext.models.networks import FixedLayers
 from tests.loops import nonempty
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
@@ -246,16 +247,6 @@ def test_what_does_not_move_is_left_to_autograd(counted: list[Counted]) -> None:
     (trained,) = run(FedAvg(), {}, SGD(lr=0.05, embedding_lr=0))
     assert counted[0].calls == 0
     assert torch.equal(trained.before["embedding.weight"], trained.after["embedding.weight"])
-
-
-class FixedLayers(RecurrentClassifier):
-    """A model whose recurrent layers never change, as a plug-in may have one."""
-
-    name: str = "fixed_layers"  # type: ignore[assignment]
-    architecture = "gru"
-
-    def fixes(self, parameter: str) -> bool:
-        return parameter.startswith("encoder")
 
 
 @pytest.mark.parametrize("method", ["fedavg", "kteps"])
