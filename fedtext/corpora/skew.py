@@ -42,13 +42,18 @@ class Skew:
         few = counts_KC.shape[1] <= _WIDEST
         return [(f"{count:.1f}", bar if few else "") for count, bar in zip(effective(counts_KC), bars, strict=True)]
 
-    def sentences(self) -> list[str]:
-        """Explain the columns, and summarize sizes and class proportions."""
+    def sentences(self, bars: bool = True) -> list[str]:
+        """Explain the columns, and summarize sizes and class proportions.
+
+        Args:
+            bars: Whether the charts of ``cells`` are in the table.
+        """
         sizes_K, tested_K = self.train_KC.sum(1), self.test_KC.sum(1)
         effective_K, apart_K = effective(self.train_KC), self.apart
         return [
             f"classes: exp(entropy) over a client's train texts, {effective_K.mean():.1f} on average "
-            f"({effective_K.min():.1f} to {effective_K.max():.1f}), and a bar for each class: its share of them.",
+            f"({effective_K.min():.1f} to {effective_K.max():.1f})"
+            f"{', and a bar for each class: its share of them' if bars else ''}.",
             f"sizes: {sizes_K.min():,} to {sizes_K.max():,} train and {tested_K.min():,} to {tested_K.max():,} test "
             "texts for each client. Total variation between the classes of its train and its test texts: "
             f"{apart_K.mean():.1%} on average, {apart_K.max():.1%} at most.",

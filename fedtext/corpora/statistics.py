@@ -65,7 +65,7 @@ def render(corpus: Corpus, each: bool = False) -> str:
         return render_stored(corpus, corpus.clients)
     if len(corpus.clients) > LISTED and not each:
         more = f"Percentiles are over {len(corpus.clients):,} clients; {option('each')} prints a line for each of them."
-        return "\n".join([*_quantiles(corpus), "", more, *_notes(corpus)])
+        return "\n".join([*_quantiles(corpus), "", more, *_notes(corpus, listed=False)])
     cells = [*map(_cells, corpus.report), _total(corpus)]
     rows = [("client", *_heads(corpus)), *cells]
     if not _is_language(corpus):
@@ -77,7 +77,7 @@ def render(corpus: Corpus, each: bool = False) -> str:
         for row in rows
     ]
     rule = "-" * len(lines[0])
-    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], "", *_notes(corpus)])
+    return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1], "", *_notes(corpus, listed=True)])
 
 
 def _heads(corpus: Corpus) -> tuple[str, ...]:
@@ -166,8 +166,9 @@ def _align(cell: str, width: int, column: int) -> str:
     return cell.ljust(width) if column == 0 else cell.rjust(width)
 
 
-def _notes(corpus: Corpus) -> Sequence[str]:
-    notes = _language_notes(corpus) if _is_language(corpus) else _text_notes(corpus)
+def _notes(corpus: Corpus, listed: bool) -> Sequence[str]:
+    """Return sentences on the statistics, of a table with or without a line for each client."""
+    notes = (_language_notes if _is_language(corpus) else _text_notes)(corpus, listed)
     notes += [f"{sentence}." for sentence in (*unused(corpus), *unsuited(corpus))]
     if corpus.coverage:
         notes.append(
@@ -177,18 +178,24 @@ def _notes(corpus: Corpus) -> Sequence[str]:
     return notes
 
 
-def _text_notes(corpus: Corpus) -> list[str]:
+def _text_notes(corpus: Corpus, listed: bool) -> list[str]:
     return [
         f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes} classes, digest {corpus.digest}.",
-        "avg len: words per train text before clipping. vocab: distinct train words, buckets or pieces; total: kept in "
-        "the vocabulary, with <pad> and <unk>, or all buckets or pieces with <pad>, and features.",
+        "avg len: words per train text before clipping. vocab: distinct train words, buckets or pieces; "
+        f"{_whole(listed)}: kept in the vocabulary, with <pad> and <unk>, or all buckets or pieces with <pad>, and "
+        "features.",
         "empty: texts without a word, encoded as one <unk>, or as <pad> if words are hashed. dup train: texts that "
         "repeat an earlier one of the client's train split.",
         *([f"labels: {', '.join(f'{i} is {name}' for i, name in enumerate(corpus.labels))}."] if corpus.labels else []),
         _leaked(_all_leaks(corpus.report)),
         *([_distinct(*corpus.words)] if corpus.words else []),
-        *Skew.of(corpus).sentences(),
+        *Skew.of(corpus).sentences(bars=listed),
     ]
+
+
+def _whole(listed: bool) -> str:
+    """Return the name of the line, or of the column of quantiles, with the numbers of all clients together."""
+    return "total" if listed else "all"
 
 
 def _leaked(leaks: Leaks) -> str:
@@ -213,14 +220,14 @@ def _distinct(train: int, all_texts: int) -> str:
     )
 
 
-def _language_notes(corpus: Corpus) -> list[str]:
+def _language_notes(corpus: Corpus, listed: bool) -> list[str]:
     special = ", ".join(corpus.vocabulary[: EOS_ID + 1])
     return [
         f"{corpus.name}: {len(corpus.clients)} clients, {corpus.classes:,} candidates for the next word (including "
         f"{BOS}, which never comes next), digest {corpus.digest}.",
         f"train, val, test: sentences. tok: tokens to predict, all but the first of each sentence, with {EOS}. avg "
-        "len: words per train sentence before clipping, without special tokens. vocab: distinct train words; total: "
-        f"kept in the vocabulary, with {special}.",
+        "len: words per train sentence before clipping, without special tokens. vocab: distinct train words; "
+        f"{_whole(listed)}: kept in the vocabulary, with {special}.",
         _unknown(corpus.report),
         f"cut: sentences longer than corpus.max_length, which have no {EOS}. dup train: sentences that repeat an "
         "earlier one of the client's train split. leaked test: test sentences that are also there, word for word.",

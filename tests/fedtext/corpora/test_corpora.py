@@ -162,7 +162,11 @@ def test_of_more_than_fifty_clients_there_are_quantiles() -> None:
     assert lines[len(rows) + 2].startswith("Percentiles are over 60 clients; ")
     with command_line():
         assert "60 clients; --each prints a line for each of them." in render(corpus)
+    assert "; all: kept in the vocabulary" in render(corpus)
+    assert "a bar for each class" not in render(corpus), "there are none"
     each = render(corpus, each=True).splitlines()
+    assert "; total: kept in the vocabulary" in "".join(each)
+    assert "a bar for each class" in "".join(each)
     assert [line.split()[0] for line in each[2:62]] == [client.name for client in clients]
     assert render(encoded(corpus_of(*clients[:50]))).splitlines()[2].startswith("c1 "), "fifty are listed"
 
