@@ -7,7 +7,9 @@ Legend: W pieces of a tokenizer, D embedding.
 
 import hashlib
 import json
+import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -289,6 +291,7 @@ def _damaged(folder: Path) -> str:
                 torch.load(file, map_location="meta", weights_only=True)
             else:
                 json.loads(file.read_bytes())
-        except Exception:  # of any type, by the damage: SafetensorError, OSError, EOFError, UnpicklingError, ...
-            return f"{file.name} is damaged"
+        except Exception as error:  # of any type, by the damage: SafetensorError, EOFError, UnpicklingError, ...
+            whole = isinstance(error, pickle.UnpicklingError) and zipfile.is_zipfile(file)
+            return f"{file.name} has other objects than tensors" if whole else f"{file.name} is damaged"
     return ""

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,11 @@ def test_a_damaged_file_of_weights_is_named(checkpoint: Path, tmp_path: Path, fo
     last.unlink()
     with pytest.raises(UserError, match=rf"in that folder \(.*{re.escape(last.name)}.*\): give a folder"):
         network(str(last.parent))
+
+
+def test_a_file_that_has_more_than_weights_is_not_said_to_be_damaged(checkpoint: Path, tmp_path: Path) -> None:
+    """As older training loops have saved some. It is not loaded: any code could be in it."""
+    (file,) = _in_several(checkpoint, tmp_path / "whole", "pytorch_model.bin")
+    torch.save(torch.load(file) | {"options": Namespace(epochs=3)}, file)
+    with pytest.raises(UserError, match=r"in that folder \(pytorch_model.bin has other objects than tensors\): give a"):
+        network(str(file.parent))
