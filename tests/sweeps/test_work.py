@@ -36,7 +36,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 def test_a_table_has_one_file_however_its_changes_are_typed(asked: Asked) -> None:
     spelled = (
-        ["training.batch_size={steps: 9}", "training.optimizer.lr=1e-1"],
+        ["training.batch_size={steps: 9}", "training.optimizer.lr=0.10"],
         [
             "training.optimizer.lr=0.1",
             'training.batch_size={"steps":9}',
