@@ -102,8 +102,11 @@ class _Output:
 
 def say(sentence: str) -> None:
     """Print a sentence on stderr. The exit status is the same if that cannot be written either."""
-    with suppress(OSError):
-        print(sentence, file=sys.stderr)
+    try:
+        print(sentence, file=sys.stderr, flush=True)
+    except OSError:  # what is left is dropped: Python would notice when the process ends, and end with status 120
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _have_streams() -> None:

@@ -51,10 +51,12 @@ def test_a_full_disk_is_told_from_a_file_on_it(
     assert (out, err) == ("said\n", "error: model.safetensors cannot be written: No space left on device\n")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", ["nope", "predict nope text"])
-def test_the_exit_status_is_the_same_if_no_error_can_be_written(words: str) -> None:
+def test_the_exit_status_is_the_same_if_no_error_can_be_written(words: str, unbuffered: str) -> None:
+    env = os.environ | {"PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-c", FEDTEXT, *words.split()], stderr=full, cwd=ROOT)
+        done = subprocess.run([sys.executable, "-c", FEDTEXT, *words.split()], stderr=full, cwd=ROOT, env=env)
     assert done.returncode == 2
 
 
