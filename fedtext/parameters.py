@@ -220,6 +220,7 @@ def with_tables(
 
 
 def _own_tables(experiment: Experiment, names: Iterable[str]) -> list[str]:
+    """Return the names of tables that clients have from the beginning, and not from the server or another table."""
     return [n for n in names if is_table(n) and not (experiment.shared(n) or experiment.method.mirrors(n))]
 
 

@@ -123,6 +123,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "optimizers",
         "pretrained",
         "plugins",
+        "plugins_in_runs",
     ),
     "state/versions": ("draws_of_runs", "optimizers", "correlated_noise", "aggregation", "primitives", "places"),
     "server/traffic": ("rounds", "metrics", "federation", "longer_runs"),
