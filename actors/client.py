@@ -36,11 +36,15 @@ class Host:
         node: Ray's id of the node.
         unused_gpu: why the actor does not use the GPU that is reserved for it; empty if it does or has none.
         machine: Name of what it computes with.
+        actor: Ray's id of the actor.
+        address: The address of the node.
     """
 
     node: str
     unused_gpu: str
     machine: str
+    actor: str
+    address: str
 
 
 @ray.remote
@@ -102,7 +106,8 @@ class ClientActor:
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
         self.metrics.gpu_memory(self.on_gpu)
-        return Host(context.get_node_id(), unused, machine(device, experiment.engine == "native"))
+        name, address = machine(device, experiment.engine == "native"), ray.util.get_node_ip_address()
+        return Host(context.get_node_id(), unused, name, context.get_actor_id(), address)
 
     def train(
         self,

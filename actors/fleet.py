@@ -83,6 +83,7 @@ class RayFleet(Caller):
             raise
         self.nodes = [host.node for host in hosts]
         self.machines: list[str] = [host.machine for host in hosts]
+        self.addresses = {host.actor: host.address for host in hosts}  # of the actors' nodes
         self.unused_gpus = unused_gpus(plan, [host.unused_gpu for host in hosts])
 
     def _host(self, actors: Sequence[Any], hosted: Sequence[Sequence[int]]) -> list[Host]:
@@ -108,6 +109,7 @@ class RayFleet(Caller):
             self.actors.append(actor)
             self.nodes.append(host.node)
             self.machines.append(host.machine)
+            self.addresses[host.actor] = host.address
 
     def broadcast(self, flat: NDArray[np.float32]) -> ray.ObjectRef:
         self.size = flat.nbytes

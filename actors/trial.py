@@ -14,6 +14,7 @@ from ray import tune
 
 from actors.crew import LOST, NoPlaceError
 from actors.fleet import RayFleet
+from actors.loss import ActorLostError, why_lost
 from actors.metrics import TrialMetrics
 from actors.patience import Measured
 from actors.placement import Plan
@@ -68,10 +69,10 @@ def serve(config: Mapping[str, Any], assignments: Mapping[str, Assignment]) -> N
     """Run a trial: the trainable of Ray Tune.
 
     It reports the ``record`` of each round, and if it lost client actors since the one before, why they were ``lost``,
-    and the round that the checkpoint to which it went back had ``reached``, 0 without one. If the trial fails it
-    reports the ``error``, whether it is a ``user_error``, and whether the run is ``taken``: another command has
-    continued it. If its nodes were lost and no other one has room it reports that it is ``displaced``, and ends: it has
-    to be planned again.
+    and the round that the checkpoint to which it went back had ``reached``, 0 without one. As soon as it loses one it
+    reports why it is ``losing`` it, and that round. If the trial fails it reports the ``error``, whether it is a
+    ``user_error``, and whether the run is ``taken``: another command has continued it. If its nodes were lost and no
+    other one has room it reports that it is ``displaced``, and ends: it has to be planned again.
 
     If client actors die or hang, or Ray kills them because memory runs out, new ones continue from the last checkpoint.
     If this process dies or hangs, Tune starts it again, and the trial continues in the same way.
@@ -116,10 +117,12 @@ def _serve(assignment: Assignment, metrics: TrialMetrics) -> None:
         except NoPlaceError as error:
             tune.report({"displaced": str(error)})
             return
-        except LOST as error:
+        except (ActorLostError, *LOST) as error:
             in_row += 1
-            lost, back = str(error).partition("\n")[0], _reached(assignment.folder / "checkpoint")
+            lost, back = why_lost(error, {}), _reached(assignment.folder / "checkpoint")
             metrics.add(retries=1)
+            if in_row <= assignment.experiment.resources.max_restarts:
+                tune.report({"losing": lost, "reached": back})
             logging.getLogger(__name__).warning("a client actor was lost, going back to the last round: %s", error)
     metrics.add(trials_failed=1)
     times = f"{in_row} times in a row (more than resources.max_restarts)"
@@ -185,9 +188,10 @@ def rounds(
     except ClientError:  # an exception of a client's code; after one on a GPU its CUDA context may be unusable
         sound = not assignment.plan.gpus
         raise
-    except LOST:
+    except LOST as error:
         lost = True
-        raise
+        elsewhere = set(federation.fleet.addresses.values()) - {ray.util.get_node_ip_address()}
+        raise ActorLostError(why_lost(error, federation.fleet.addresses if elsewhere else {})) from error
     except GeneratorExit:  # stopped between two rounds, where nothing runs in them
         sound = True
         raise

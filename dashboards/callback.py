@@ -196,6 +196,8 @@ class TrialCallback(Callback):
         if displaced := result.get("displaced"):
             self.displaced.add(case_id)
             self.warnings.displaced(case_id, displaced)
+        if losing := result.get("losing"):
+            self.warnings.losing(case_id, f"a client actor ({losing})", result["reached"])
         record: RoundRecord | None = result.get("record")
         if record is None:
             return
@@ -258,6 +260,7 @@ class TrialCallback(Callback):
             reached = max((record.round for record in self.history(case_id)), default=0)
         why = str(raised(trial) or "its process ended").partition("\n")[0]  # then come the actor's ids
         self._losses.add(case_id, f"since it lost its server ({why})", reached)
+        self.warnings.losing(case_id, f"its server ({why})", reached)
 
     def _count(self, case_id: str, **amounts: float) -> None:
         """Export counts of a trial whose server has died: others are exported by the server."""

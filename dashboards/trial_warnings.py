@@ -28,6 +28,16 @@ class TrialWarnings:
         """Print a sentence about a trial."""
         say(f"warning: {title(self.cases[case_id])}: {sentence}")
 
+    def losing(self, case_id: str, what: str, reached: int) -> None:
+        """Print that a trial has lost a process.
+
+        Args:
+            case_id: The case.
+            what: The process, and why it was lost.
+            reached: The round of its last checkpoint; 0: it has none.
+        """
+        self.say(case_id, f"lost {what}: it {f'goes back to round {reached}' if reached else 'begins again'}")
+
     def displaced(self, case_id: str, sentence: str) -> None:
         """Print that a trial has no place. It is planned again, perhaps with fewer actors."""
         self._short.pop(case_id, None)

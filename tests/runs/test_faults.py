@@ -59,6 +59,8 @@ def test_a_killed_client_actor_and_a_killed_server_cost_at_most_a_round(tmp_path
 
     assert states(tmp_path / "runs" / "hurt")["00-kteps"] == undisturbed(experiment, tmp_path)
     assert before.stderr.count("went back to its last checkpoint, since it lost ") == 3
+    for lost in ("a client actor", "its server"):
+        assert re.search(rf"lost {lost} \([^)]*\): it goes back to round \d+\n", before.stderr), before.stderr
     assert re.search(r"since it lost a client actor \(.*\): round \d+ was complete \d+\.\d s later", before.stderr)
     (run,) = runs(tmp_path)
     points = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_metric_history(run.info.run_id, "eval/Ag")

@@ -1,5 +1,6 @@
 """A node lost with no CPU to spare, and one that joins: the trial goes on with what there is, to the same bits."""
 
+import re
 import shutil
 import subprocess
 import time
@@ -85,6 +86,9 @@ def test_a_trial_goes_on_where_it_has_a_place_and_takes_in_a_node_that_joins(run
     output = run.output()
     joined.terminate()
     joined.wait(60)
+    said = re.search(r"lost a client actor \(on node ([^ :]+): [^)]+\): it goes back to round \d+\n", output)
+    assert said, output
+    assert said[1] == run.cluster.ip(1)
     assert "went back to its last checkpoint, since it lost a client actor" in output
     assert "1 of 2 client actors have no place until a node joins" in output
     assert "all of its client actors have a place again" in output
