@@ -23,7 +23,7 @@ def check_parameters(network: nn.Module, fixes: Callable[[str], bool]) -> None:
         fixes: Whether clients neither train nor send a parameter (``ModelConfig.fixes``).
 
     Raises:
-        NetworkError: One cannot be.
+        NetworkError: One cannot be, or none is left.
     """
     for again, name in places_of(network).tied.items():
         if is_table(again) and not is_table(name):
@@ -42,6 +42,10 @@ def check_parameters(network: nn.Module, fixes: Callable[[str], bool]) -> None:
                 f"parameter {name} has requires_grad=False, which clients would train and send nevertheless: let fixes "
                 "of the model's class return True for it, or make it a buffer (register_buffer)"
             )
+    if all(fixes(name) for name, _ in network.named_parameters()):
+        raise NetworkError(
+            "its class fixes every parameter, so that clients have nothing to train: let fixes return False for some"
+        )
 
 
 @contextmanager

@@ -107,6 +107,14 @@ def test_a_parameter_that_the_model_fixes_stays_as_it_is() -> None:
     assert (trained(federation, tiny.TWO).shared["encoder.scale"] == 2).all()
 
 
+def test_a_model_that_fixes_every_parameter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Layers, "fixes", lambda self, parameter: True)
+    with pytest.raises(NetworkError, match="fixes every parameter, so that clients have nothing to train"):
+        hosting(with_model("fixed"))
+    with pytest.raises(AssertionError, match="fixes every parameter"):
+        check_model(Layers(kind="fixed"))
+
+
 def test_buffers_are_compared_until_a_network_has_been_trained_once() -> None:
     network = nn.BatchNorm1d(2)
     network.eval()
