@@ -87,7 +87,9 @@ def _guarantees(experiment: "Experiment", coordinates: int, clients: int, rounds
         entries = [entry for entry in entries if entry.unit != "run" or not entry.holds]
         entries.append(Entry("word2vec", "run", None, 0.0, assumptions.POOLED_VECTORS))
         of_texts = [replace(entry, epsilon=None, how=assumptions.POOLED_VECTORS, assumptions="") for entry in of_texts]
-    entries = entries or [Entry("uplink", "run", None, 0.0, _UNSTATED if experiment.uplink else _AS_THEY_ARE)]
+    if all(entry.mechanism in _OTHERS for entry in entries):  # nor does the guarantee of a vocabulary cover updates
+        why = _UNSTATED if experiment.uplink else _AS_THEY_ARE
+        entries = [Entry("uplink", "run", None, 0.0, why), *entries]
     return entries + of_texts
 
 

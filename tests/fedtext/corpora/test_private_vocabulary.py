@@ -161,6 +161,18 @@ def test_without_noise_of_the_server_only_the_release_is_guaranteed() -> None:
     assert [entry.epsilon for entry in ledger(made, 100, 400, 2) if entry.mechanism == "corpus.vocabulary"] == [3.0]
 
 
+@pytest.mark.parametrize(
+    ("uplink", "why"),
+    [([], "updates are sent as they are"), (["clip"], "no mechanism of the uplink states one")],
+)
+def test_beside_a_release_the_ledger_says_that_nothing_is_guaranteed_for_updates(uplink: list[str], why: str) -> None:
+    made = _experiment(uplink=uplink)
+    first, release = ledger(made, 100, 400, 2)
+    assert (first.mechanism, first.epsilon, first.how) == ("uplink", None, f"no guarantee: {why}")
+    assert release.mechanism == "corpus.vocabulary"
+    assert f"ledger: uplink: no guarantee: {why}" in reveals(made, [first, release])
+
+
 def test_models_that_are_not_shared_have_a_release_all_the_same() -> None:
     made = _experiment(method="local_only")
     entries = ledger(made, 100, 400, 2)
