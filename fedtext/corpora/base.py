@@ -161,6 +161,11 @@ class CorpusConfig(Strict, ABC):
         return False
 
     @property
+    def names_classes(self) -> bool:
+        """Whether the classes are the labels that texts have, which all clients then disclose."""
+        return False
+
+    @property
     def draws_clients(self) -> bool:
         """Whether another seed gives other clients, since texts are split over clients, or made, by the seed."""
         return False

@@ -107,6 +107,10 @@ class TableCorpus(TableKeys, LabelledCorpus):
                 raise ValueError(f"{key}: {said}: leave {key} out")
         return self
 
+    @property
+    def names_classes(self) -> bool:
+        return True
+
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         rows = self._labelled(self.table(data))
         if rows.clients_N is None:

@@ -30,6 +30,8 @@ def outside(experiment: "Experiment") -> str:
         listed.append("its part in the standard deviation with which rows of words without a vector are drawn")
     if corpus.scales_features:
         listed.append("the minimum and maximum of its features")
+    if corpus.names_classes:
+        listed.append("the labels of its texts, which with those of all others are the classes of the model")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]
     listed.append("how many clients take part in a round or fail in it")
     if experiment.server.secure_aggregation:
@@ -40,8 +42,12 @@ def outside(experiment: "Experiment") -> str:
         listed.append("the unigram baseline's perplexity, from all word counts")
     else:
         listed.append("its accuracies in evaluations, and of two classes each text's score and label")
+    if evaluation.union:
+        listed.append("its test texts or its model, to evaluate each client's model on all texts (evaluation.union)")
     if evaluation.select != "last":
         listed.append("the choice of the round, which these make (evaluation.select)")
     if experiment.audits:
         listed.append("what audits write")
+    if experiment.save.model == "clients":
+        listed.append("its private parameters, in the model folder (save.model: clients)")
     return "outside of it: " + ", ".join(listed)

@@ -44,14 +44,16 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         counts = f"its {words}, for the vocabulary, and " if counted else ""
         if isinstance(experiment.corpus.text, BPE) and experiment.corpus.text.of_clients:
             counts = "its train texts, for the tokenizer, and "
-        return [f"nothing leaves a client but {counts}the metrics that are reported", *_prepared(experiment)[1:]]
+        following = [*_prepared(experiment)[1:], *_handed_over(experiment)]
+        more = ", and what follows" if following else ""
+        return [f"nothing leaves a client but {counts}the metrics that are reported{more}", *following]
     metrics = (
         "its perplexities, with how many words and bytes they are of and how many words were guessed"
         if experiment.language
         else "its accuracies; of two classes also every test text's score and label, for the area under the curve"
     )
     learns = f"the server learns each client's number of train texts, its training losses and {metrics}"
-    said = [*_attacked(experiment), *_prepared(experiment), learns]
+    said = [*_attacked(experiment), *_prepared(experiment), learns, *_handed_over(experiment)]
     noisy = any(mechanism.randomises for mechanism in experiment.uplink)
     if experiment.audits:
         said.append(
@@ -82,6 +84,17 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
     for place, (mechanism, before) in enumerate(zip(experiment.uplink, bounds(experiment.uplink), strict=False)):
         said += mechanism.sentences(before, hidden(experiment, place))
     return said + guarantees(entries)
+
+
+def _handed_over(experiment: Experiment) -> Iterator[str]:
+    """Yield sentences on what leaves clients for an evaluation, or with the model that is saved."""
+    if experiment.evaluation.union:
+        yield (
+            "evaluation.union: each client's own model is evaluated on the test texts of all clients, for which models "
+            "or texts leave their clients"
+        )
+    if experiment.save.model == "clients":
+        yield "save.model: clients: the model folder has the private parameters of each client, which nothing protects"
 
 
 def _attacked(experiment: Experiment) -> Iterator[str]:
@@ -252,4 +265,6 @@ def _prepared(experiment: Experiment) -> list[str]:
         said.append("word vectors are trained on the unlabeled texts in one place, as if these were public")
     if corpus.scales_features:
         said.append("features are scaled by the least and the greatest value of all clients' train texts")
+    if corpus.names_classes:
+        said.append("the classes of the model are the labels of all clients' texts, also one that a single client has")
     return said

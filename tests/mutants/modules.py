@@ -75,7 +75,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "accounting/composition": ("composition", "ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "accounting/entry": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "accounting/gaussian": ("ledger_entries", "composition", "ledger", "central_ledger", "unknown_mechanisms", "noise"),
-    "ledger/outside": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
+    "ledger/outside": ("outside", "ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "evaluation/__init__": ("evaluation", "binary", "language_models", "fedevocab", "own_vocabularies"),
     "evaluation/classes": ("evaluation", "binary"),
     "evaluation/membership": ("membership", "evaluation", "leakage"),

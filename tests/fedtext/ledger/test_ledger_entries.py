@@ -10,7 +10,6 @@ from fedtext.accounting import composition
 from fedtext.accounting.entry import DELTA, Bound, Entry, Sent
 from fedtext.accounting.gaussian import gaussian_entry
 from fedtext.ledger import hidden, ledger, spent, text
-from fedtext.ledger.outside import outside
 from fedtext.mechanisms import Clip, Gaussian, Mechanism, Project, Quantize, RandomizedResponse
 from fedtext.mechanisms.base import bounds
 from fedtext.metrics.wording import format_epsilon
@@ -232,40 +231,6 @@ def test_what_guarantees_nothing_says_so_at_delta_0(method: str, changes: Any, n
     assert without == [Entry(name or "randomized_response", "run", None, 0.0, how)]
     assert (without == entries) == (name is not None), "the bits of a round are hidden, and the run is not"
     assert spent(entries) == {}
-
-
-def test_what_no_guarantee_covers_is_listed() -> None:
-    always = [
-        *("the number of its texts", "its training losses", "the time that its local updates take"),
-        "how many clients take part in a round or fail in it",
-    ]
-    counts, classes = (
-        "its word counts, for the vocabulary and word vectors",
-        "its accuracies in evaluations, and of two classes each text's score and label",
-    )
-    words = [
-        "its perplexities and token counts in evaluations",
-        "the unigram baseline's perplexity, from all word counts",
-    ]
-    chosen = "the choice of the round, which these make (evaluation.select)"
-    selecting = {"corpus": {"name": "demo", "validation": 0.2}, "evaluation": {"select": "Ag_val", "personalize": None}}
-    project = [{"project": {"d1": 1, "d2": 3}}]
-    word2vec = {"word2vec": {"corpus": "unlabeled"}}
-    vectors = {"embedding": {"dim": 5, "init": word2vec}, "hidden": 4}
-    mixed = {"embedding": {"dim": 5, "init": {"each": {"sources": [{"random": {"std": 1.0}}, word2vec]}}}, "hidden": 4}
-    lg_fedavg = {"name": "lg_fedavg", "shared": "encoder"}
-    unlabeled = "its unlabeled texts, on which word vectors are trained in one place"
-    for experiment, listed in (
-        (tiny.experiment(model=vectors), [counts, unlabeled, *always, classes]),
-        (tiny.experiment(lg_fedavg, model=mixed), [counts, unlabeled, *always, classes]),
-        (tiny.experiment(), [counts, *always, classes]),
-        (tiny.experiment("fedevocab"), [*always, classes]),
-        (tiny.experiment(audits=["membership"]), [counts, *always, classes, "what audits write"]),
-        (tiny.experiment(uplink=project), [counts, *always, "what project reports", classes]),
-        (tiny.experiment(**selecting), [counts, *always, classes, chosen]),
-        (tiny.language_model(), [counts, *always, *words]),
-    ):
-        assert outside(experiment) == "outside of it: " + ", ".join(listed)
 
 
 def test_a_mechanism_that_the_next_one_joins_states_nothing_of_its_own() -> None:
