@@ -34,13 +34,16 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
     It is the smallest epsilon' for which any ``count`` steps, each of which may depend on all before it, are (epsilon',
     delta)-private together: exactly that of ``count`` randomised responses. If x of their answers are true, a binomial
     number, the privacy loss is (2 x - count) epsilon. The sum is over all x within 12 standard deviations; the others
-    count as failures.
+    count as failures. If they alone may be more than ``delta``, it is the sum of the epsilons.
 
     Args:
         epsilon: Epsilon of a step.
         count: Number of steps.
         delta: Delta of all of them together.
     """
+    budget = delta - _TAIL
+    if budget <= 0:
+        return basic(epsilon, count)
     truth = 1 / (1 + math.exp(-epsilon))
     mode, deviation = count * truth, math.sqrt(count * truth * (1 - truth))
     reach = 12 * deviation + 100
@@ -51,7 +54,6 @@ def optimal(epsilon: float, count: int, delta: float) -> float:
     chance_X = np.exp(log_X - log_X.max())
     chance_X /= chance_X.sum()
     loss_X = (2 * x_X - count) * epsilon
-    budget = delta - _TAIL
 
     def over(place: int) -> tuple[float, float]:
         """P(loss >= loss[place]) and E exp(loss[place] - loss) there: delta of a smaller epsilon' follows from both."""
