@@ -38,6 +38,10 @@ _SECRET = (
 )
 # Ledgers of earlier versions do not have it: with reproducible noise, their runs of one seed have the same samples.
 OWN_SAMPLES = "the samples of clients are drawn from the key of the run's noise, independent of those of other runs"
+UNSEEN = (
+    "samples amplify the guarantee only against those who do not see who takes part: traffic and times tell it, and so "
+    "does each client's accuracy after a round where clients keep parameters of their own"
+)
 OWN_ROWS = (
     "an observer of the outputs does not know the seed: the initial rows of clients' own words are drawn from it in "
     "the order of all clients' words, so that with it the words of one client change the updates of others"

@@ -15,7 +15,7 @@ from fedtext.accounting.entry import Entry
 from fedtext.accounting.gaussian import FLOATS, ROUNDED, SNAPPED, gaussian_entry
 from fedtext.config.noise import Correlated, Optimised, strategy_of
 from fedtext.ledger.adaptive_clip import told
-from fedtext.ledger.assumptions import OWN_SAMPLES, ROUNDS, drawn, influences, neighbours
+from fedtext.ledger.assumptions import OWN_SAMPLES, ROUNDS, UNSEEN, drawn, influences, neighbours
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise import Errors, Strategy
 from fedtext.matrix_noise.strategy import participations
@@ -162,7 +162,7 @@ def _assumptions(experiment: "Experiment", clients: int, delta: float) -> str:
     if experiment.participation.apart is None:
         if experiment.privacy.noise == "reproducible":
             rests.append("so are each round's clients, who must be unknown for the sample to amplify the guarantee")
-        rests.append(OWN_SAMPLES)
+        rests += [OWN_SAMPLES, UNSEEN]
     if planned:
         rests.append("who takes part in which round depends on no client's texts, and amplifies nothing")
     exact = ROUNDED if strategy(experiment) else SNAPPED

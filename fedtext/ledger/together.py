@@ -15,6 +15,7 @@ from fedtext.ledger.assumptions import (
     OWN_SAMPLES,
     POOLED_VECTORS,
     STACKS,
+    UNSEEN,
     ZERO_OUT,
     draws_own_rows,
     neighbours,
@@ -179,6 +180,8 @@ def _sharing(trials: Sequence[Trial]) -> list[bool]:
 
 def _samples(trials: Sequence[Trial], shared: Sequence[bool]) -> Iterator[str]:
     """Yield what the guarantee of several runs rests on with Poisson samples, and why some of them do not amplify."""
+    if any(trial.is_amplified and not one for trial, one in zip(trials, shared, strict=True)):
+        yield UNSEEN
     if any(shared):
         yield _SHARED.format(sum(shared))
     if len(trials) > 1 and any(trial.is_amplified and not one for trial, one in zip(trials, shared, strict=True)):

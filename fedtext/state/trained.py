@@ -63,6 +63,8 @@ class Trained:
             said.append("the vocabulary: each word is in some client's train texts, and no guarantee covers it")
         if isinstance(corpus.text, BPE) and corpus.text.of_clients:
             said.append("the tokenizer: its pairs are frequent in the clients' train texts, and no guarantee covers it")
+        if self.labels and corpus.names_classes:
+            said.append("the labels: each is that of some client's texts, and no guarantee covers it")
         if self.names:
             said.append("the names of the clients")
         if self.parts:

@@ -43,6 +43,19 @@ def test_what_a_folder_gives_away_is_chosen_and_said(tmp_path: Path) -> None:
     assert set(words) - {"<pad>", "<unk>"} == train
 
 
+def test_the_labels_of_a_table_are_its_clients(tmp_path: Path) -> None:
+    table = tmp_path / "reviews.csv"
+    table.write_text("text,label,shop\n" + "".join(f"word {n},class {n % 3},{n // 9}\n" for n in range(18)))
+    corpus = {"name": "table", "path": str(table), "client": "shop", "text": {"hash": {"buckets": 8}}}
+    run = fedtext.run(SMALL | {"method": "fedavg", "corpus": corpus}, "save.model=shared")
+    run.save(tmp_path / "model")
+    about = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert about["labels"] == ["class 0", "class 1", "class 2"]
+    assert [sentence.startswith("the labels: each is that of some client") for sentence in about["gives_away"]] == [
+        *(False, True)
+    ]
+
+
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [

@@ -10,6 +10,8 @@ from fedtext.accounting.gaussian import FLOATS, ROUNDED, SNAPPED
 from fedtext.config.sections import Privacy
 from fedtext.errors import UserError
 from fedtext.ledger import CENTRAL, ledger, noise_multiplier, spent
+from fedtext.ledger.assumptions import UNSEEN
+from fedtext.ledger.together import Trial, together
 from tests import tiny
 from tests.fedtext.ledger.noisy import ROUNDS, central, epsilons, pair
 from tests.loops import nonempty
@@ -83,6 +85,19 @@ def test_entries_of_central_noise() -> None:
         sentences = entry.assumptions.split("; ")
         assert sentences[sentences.index(unknown) - 1].startswith("privacy.noise: secret draws"), "they are simulated"
     assert not any(unknown in entry.assumptions for entry in (each, run, *secret))
+
+
+@pytest.mark.parametrize("noise", ["secret", "reproducible"])
+def test_a_sample_amplifies_only_while_no_one_sees_who_is_in_it(noise: str) -> None:
+    """With a model of its own a client's accuracy changes in the rounds that it trains in, and in few others."""
+    pytest.importorskip("dp_accounting")
+    made = {q: central(q, {"multiplier": 2.0}, privacy={"noise": noise}) for q in (0.5, 1.0)}
+    for q, experiment in nonempty(made.items()):
+        entries = ledger(experiment, 100, 1000, 7)
+        assert all(nonempty((UNSEEN in entry.assumptions) == (q < 1) for entry in entries))
+        for trials in ([Trial(experiment, entries)], [Trial(experiment, entries)] * 2):
+            ((both, _),) = together(trials)
+            assert (UNSEEN in both.assumptions) == (q < 1)
 
 
 def test_what_is_said_of_floating_point_is_what_the_servers_noise_does() -> None:
