@@ -130,6 +130,17 @@ def test_fine_steps_cost_little_more_than_gaussian_noise(kind: Kind) -> None:
         assert gaussian <= found <= 1.15 * gaussian
 
 
+@pytest.mark.parametrize("delta", [1e-5, 1e-7, 1e-9])
+@pytest.mark.parametrize("rounds", [1, 30, 1000])
+def test_what_renyi_divergence_costs_depends_on_epsilon(rounds: int, delta: float) -> None:
+    """As docs/explanation/privacy.md has it: 15 % from 0.1 to 50, and less than twice as much beyond."""
+    unit = Shares.unit("skellam", 50, 2.0**20, 10_000)
+    multipliers = [float(z) for z in np.geomspace(0.1, 100, 25)]
+    pairs = [(composition.gaussian(z, rounds, delta), epsilon(unit.times(z), rounds, delta)) for z in multipliers]
+    assert max(found / gaussian for gaussian, found in nonempty([p for p in pairs if 0.1 <= p[0] <= 50])) <= 1.15
+    assert max(found / gaussian for gaussian, found in nonempty([p for p in pairs if p[0] > 50])) <= 2
+
+
 @pytest.mark.parametrize("kind", ["discrete_gaussian", "skellam"])
 def test_coarse_steps_cost_more(kind: Kind) -> None:
     epsilons = [
