@@ -32,6 +32,7 @@ def outside(experiment: "Experiment") -> str:
         listed.append("the minimum and maximum of its features")
     if corpus.names_classes:
         listed.append("the labels of its texts, which with those of all others are the classes of the model")
+    listed.append("its name, beside its metrics")
     listed += ["the number of its texts", "its training losses", "the time that its local updates take"]
     listed.append("how many clients take part in a round or fail in it")
     if experiment.server.secure_aggregation:

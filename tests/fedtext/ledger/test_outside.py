@@ -12,7 +12,12 @@ TABLE = {"name": "table", "path": "reviews.csv"}
 
 def test_what_no_guarantee_covers_is_listed() -> None:
     always = [
-        *("the number of its texts", "its training losses", "the time that its local updates take"),
+        *(
+            "its name, beside its metrics",
+            "the number of its texts",
+            "its training losses",
+            "the time that its local updates take",
+        ),
         "how many clients take part in a round or fail in it",
     ]
     counts, classes = (
