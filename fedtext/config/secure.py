@@ -15,14 +15,6 @@ def room(clients: int) -> int:
     return RING - math.ceil(math.log2(max(1, clients)))
 
 
-def counted(share: float, number: int) -> int:
-    """Return how many a share of a number of clients is, rounded up.
-
-    An error of rounding is not rounded up: 0.07 * 100 is more than 7 in floating point.
-    """
-    return math.ceil(round(share * number, 9))
-
-
 def levels(bits: int) -> int:
     """Return the largest absolute value of a coordinate with this number of bits, as an integer."""
     return int(2 ** (bits - 1)) - 1

@@ -166,6 +166,8 @@ def _influences(trials: Sequence[Trial]) -> Iterator[str]:
         yield MASKS
     if any(STACKS in entry.assumptions for trial in trials for entry in trial.ledger):
         yield STACKS
+    said = [part for trial in trials for entry in trial.ledger for part in entry.assumptions.split("; ")]
+    yield from dict.fromkeys(part for part in said if part.startswith(distributed.FAILING))
 
 
 def _sharing(trials: Sequence[Trial]) -> list[bool]:

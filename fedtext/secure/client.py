@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedtext.accounting.masks import needed
 from fedtext.config.experiment import Experiment
 from fedtext.messages import Update
 from fedtext.secure import records, shamir
-from fedtext.secure.graph import needed
 from fedtext.secure.keys import KEY, KeyPair, add_mask, seal, unseal
 from fedtext.secure.ring import Ring, Samples, in_integers
 from fedtext.wire import encoding

@@ -14,91 +14,17 @@ All chances are bounded by sums over clients, and over pairs of clients, of hype
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedtext.config.secure import counted
+from fedtext.accounting.masks import HIDDEN, OPENED, Graph, graph
 from fedtext.errors import UserError
 
 if TYPE_CHECKING:
     from fedtext.config.experiment import Experiment
 
-OPENED, HIDDEN = 2.0**-20, 2.0**-40  # largest chances of failures if the number of neighbours is chosen
-INSTALL = "server.secure_aggregation: scipy is not installed: pip install 'fedtext[encryption]'"
 _MORE = 200  # clients of a round beyond those that there are, among which enough are looked for
-
-
-@dataclass(frozen=True)
-class Graph:
-    """The dropouts and colluding clients that a number of neighbours withstands.
-
-    Attributes:
-        clients: Number n of clients of a round.
-        neighbors: Number k of neighbours of each.
-        threshold: Number t of them whose shares open a secret.
-        unopened: A bound of the chance that a round cannot be opened.
-        uncovered: A bound of the chance that more is seen than the sum.
-    """
-
-    clients: int
-    neighbors: int
-    threshold: int
-    unopened: float
-    uncovered: float
-
-
-def needed(threshold: float, neighbors: int) -> int:
-    """Return how many of a client's neighbours a share of them is, rounded up, and always more than half.
-
-    Any two sets of this size then have a neighbour in common, and it gives a share of one secret alone.
-    """
-    return max(neighbors // 2 + 1, counted(threshold, neighbors))
-
-
-@lru_cache(maxsize=256)
-def graph(
-    clients: int, neighbors: int | None, threshold: float, colluding: float, dropping: float, unawaited: int = 0
-) -> Graph:
-    """Return the graph of rounds with this many clients.
-
-    Args:
-        clients: Number n of clients, at least 2.
-        neighbors: Number of neighbours of each. It is made even, and all others if there are no more. None: the
-            smallest number whose chances are at most ``OPENED`` and ``HIDDEN``, or all others.
-        threshold: Share of a client's neighbours that open its secrets.
-        colluding: Largest share of clients that show the server all they have.
-        dropping: Largest share of clients that drop out.
-        unawaited: Number of clients that the round does not wait for, see ``late``.
-    """
-    bad, away = counted(colluding, clients), min(clients, unawaited + counted(dropping, clients))
-    if neighbors is not None:
-        return _withstands(clients, neighbors, threshold, bad, away)
-    for even in range(2, clients, 2):
-        found = _withstands(clients, even, threshold, bad, away)
-        if found.unopened <= OPENED and found.uncovered <= HIDDEN:
-            return found
-    return _withstands(clients, clients, threshold, bad, away)
-
-
-def _withstands(clients: int, neighbors: int, threshold: float, bad: int, away: int) -> Graph:
-    try:
-        from scipy.stats import hypergeom
-    except ImportError as error:
-        raise UserError(INSTALL) from error
-    even = neighbors + neighbors % 2
-    degree = even if even < clients - 1 else clients - 1
-    least = needed(threshold, degree)
-    others = clients - 1
-    unopened = clients * float(hypergeom.sf(degree - least, others, min(away, others), degree))
-    shown = clients * float(hypergeom.sf(least - 1, others, min(bad, others), degree))
-    apart = 0.0
-    if degree < others:
-        pairs = clients * (clients - 1) / 2
-        apart = pairs * float(hypergeom.sf(degree - 1, clients, min(bad + away, clients), degree))
-    return Graph(clients, degree, least, min(1.0, unopened), min(1.0, shown + apart))
 
 
 def late(experiment: "Experiment", clients: int, invited: int) -> int:

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedtext.accounting.masks import Graph, graph
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.secure import records, shamir
 from fedtext.secure.client import PRIVATE, SEED
-from fedtext.secure.graph import Graph, graph, late, neighbors_of
+from fedtext.secure.graph import late, neighbors_of
 from fedtext.secure.keys import KEY, KeyPair, add_mask, check_installed
 from fedtext.secure.ring import RingSum
 from fedtext.server.aggregation import Sum

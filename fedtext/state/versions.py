@@ -6,9 +6,9 @@ from functools import lru_cache
 from torch import nn
 
 from fedtext.accounting import composition
+from fedtext.accounting.masks import counted
 from fedtext.config.experiment import Experiment
 from fedtext.config.participation import FEW
-from fedtext.config.secure import counted
 from fedtext.layout import TABLE, is_table
 from fedtext.ledger.central import composed, noise_multiplier
 from fedtext.ledger.distributed import is_distributed

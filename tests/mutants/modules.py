@@ -73,6 +73,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "matrix_noise/tree_patterns": ("strategies",),
     "matrix_noise/tree": ("strategies", "correlated_ledger"),
     "accounting/composition": ("composition", "ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
+    "accounting/masks": ("primitives", "failing_masks"),
     "accounting/entry": ("ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),
     "accounting/gaussian": ("ledger_entries", "composition", "ledger", "central_ledger", "unknown_mechanisms", "noise"),
     "ledger/outside": ("outside", "ledger_entries", "ledger", "central_ledger", "unknown_mechanisms"),

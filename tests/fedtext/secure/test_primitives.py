@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from fedtext.accounting.masks import HIDDEN, OPENED, counted, graph, needed
 from fedtext.config.experiment import Experiment
-from fedtext.config.secure import counted
 from fedtext.errors import UserError
 from fedtext.secure import records, shamir
-from fedtext.secure.graph import HIDDEN, OPENED, check_late, graph, needed, neighbors_of, withstands
+from fedtext.secure.graph import check_late, neighbors_of, withstands
 from fedtext.secure.keys import KeyPair, add_mask, seal, unseal
 from fedtext.state.fingerprint import fingerprint
 from fedtext.state.versions import VERSIONS

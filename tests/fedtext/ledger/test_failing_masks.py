@@ -1,0 +1,62 @@
+"""What a ledger says of masks that may fail, where clients add the noise of a sum."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedtext.accounting.masks import graph
+from fedtext.ledger import ledger
+from fedtext.ledger.distributed import FAILING
+from fedtext.ledger.together import Trial, together
+from fedtext.secure.graph import neighbors_of
+from tests import tiny
+from tests.loops import nonempty
+
+pytest.importorskip("dp_accounting")
+CLIENTS, COLLUDING = 100, 0.1
+
+
+def noised(**secure: Any) -> Any:
+    server = {"weights": "uniform", "noise": {"mechanism": "skellam", "multiplier": 1.0}}
+    server["secure_aggregation"] = {"colluding": COLLUDING} | secure
+    return tiny.experiment(uplink=["clip"], server=server, participation={"min_clients": 80})
+
+
+def said(experiment: Any) -> list[list[str]]:
+    entries = nonempty(ledger(experiment, 1000, CLIENTS, 5))
+    return [[part for part in entry.assumptions.split("; ") if part.startswith(FAILING)] for entry in entries]
+
+
+def uncovered(neighbors: int, draws: int = 20_000) -> float:
+    """The share of rounds in which client 0 has colluding neighbours alone: they have all of its masks."""
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(draws):
+        mine = neighbors_of(range(CLIENTS), neighbors, rng)[0]
+        found += all(client >= CLIENTS * (1 - COLLUDING) for client in mine)
+    return found / draws
+
+
+def test_few_neighbours_hide_nothing_from_a_server_and_clients_who_collude() -> None:
+    assert uncovered(2) > 0.005, "far more than delta = 1e-5"
+    for parts in said(noised(neighbors=2)):
+        (part,) = parts
+        assert part.startswith(f"{FAILING}: not against a server with 10% of a round's clients")
+        assert part.endswith("raise server.secure_aggregation.neighbors, or lower colluding")
+
+
+def test_a_small_chance_is_named_and_none_is_not() -> None:
+    wide = graph(CLIENTS, 20, 0.6, COLLUDING, 0.1)
+    assert 0 < 5 * wide.uncovered < 1e-5
+    for parts in said(noised(neighbors=20)):
+        assert parts == [
+            f"{FAILING} with a chance of at most {wide.uncovered:.2g} in each round, which delta does not count"
+        ]
+    assert graph(CLIENTS, None, 0.6, COLLUDING, 0.1).uncovered == 0
+    assert said(noised()) == said(noised(neighbors=2, masks=False)) == [[], []]
+
+
+def test_runs_together_say_it_too() -> None:
+    trials = [Trial(made, ledger(made, 1000, CLIENTS, 5)) for made in (noised(neighbors=2), noised(neighbors=20))]
+    ((both, _),) = together(trials)
+    assert both.assumptions.count(FAILING) == 2
