@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from fedtext.accounting import composition
+from fedtext.accounting.masks import HIDDEN, graph
 from fedtext.config.engine import stack_size
 from fedtext.layout import is_table
 from fedtext.methods.base import Method
@@ -27,6 +29,7 @@ ZERO_OUT = (
 )
 POOLED_VECTORS = "no guarantee: word vectors were trained on all clients' texts"
 ROUNDS = "rounds compose adaptively; other runs on the same texts, such as the trials of a sweep, are not counted"
+FAILING = "masks may hide less"
 WITHOUT_MASKS = "of the run with masks: without them (masks: false) the server sees each update by itself"
 _SIMULATED = (
     "simulated: the noise is drawn from the seed and the experiment, and anyone who knows both, as the server here "
@@ -66,6 +69,31 @@ def drawn(experiment: "Experiment") -> str:
 def neighbours(experiment: "Experiment") -> str:
     """Return which inputs the server's noise makes hard to tell apart, and against whom."""
     return ZERO_OUT if experiment.participation.sampling in ("separated", "epochs") else ADD_REMOVE
+
+
+def failing(experiment: "Experiment", clients: int, rounds: int, delta: float) -> list[str]:
+    """Return what the chance that more is seen than a sum means for a guarantee; empty without masks, or below 2^-40.
+
+    Args:
+        experiment: The experiment.
+        clients: Number of clients that can train.
+        rounds: In how many rounds a client is at most.
+        delta: Delta of the guarantee.
+    """
+    secure = experiment.server.secure_aggregation
+    if not secure or not secure.masks or not composition.available():
+        return []
+    asked = secure.neighbors, secure.threshold, secure.colluding, secure.dropping
+    chance = graph(experiment.participation.invited(clients), *asked).uncovered
+    if rounds * chance > delta:
+        return [
+            f"{FAILING}: not against a server with {secure.colluding:.0%} of a round's clients, who may see more than "
+            f"the sum in each round with a chance of up to {chance:.2g}, and delta is {delta:g}: raise "
+            "server.secure_aggregation.neighbors, or lower colluding"
+        ]
+    if chance <= HIDDEN:  # as where neighbors is chosen
+        return []
+    return [f"{FAILING} with a chance of at most {chance:.2g} in each round, which delta does not count"]
 
 
 def pooled_vectors(experiment: "Experiment") -> bool:

@@ -19,11 +19,11 @@ from fedtext.accounting import composition
 from fedtext.accounting import distributed as accounting
 from fedtext.accounting.distributed import LARGEST, Kind, Shares, rounded_norm
 from fedtext.accounting.entry import Added, Entry, Unit
-from fedtext.accounting.masks import counted, graph
+from fedtext.accounting.masks import counted
 from fedtext.config.noise import DiscreteGaussianNoise, Distributed, SkellamNoise
 from fedtext.config.secure import BITS, RING, levels, room
 from fedtext.errors import UserError
-from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn, influences
+from fedtext.ledger.assumptions import ROUNDS, WITHOUT_MASKS, drawn, failing, influences
 from fedtext.ledger.outside import outside
 from fedtext.matrix_noise.strategy import participations
 from fedtext.mechanisms.base import sensitivity
@@ -180,7 +180,7 @@ def entries(experiment: "Experiment", made: Grid, clients: int, rounds: int) -> 
     """
     assert experiment.server.noise is not None
     delta, count = experiment.server.noise.delta, composed(experiment, rounds)
-    rests = [neighbours(experiment), *failing(experiment, clients, count), drawn(experiment)]
+    rests = [neighbours(experiment), *failing(experiment, clients, count, delta), drawn(experiment)]
     rests += [*influences(experiment, clients), _SAMPLES, ROUNDS]
     assumptions = "; ".join([*rests, outside(experiment)])
     norm = sensitivity(experiment.uplink)
@@ -202,32 +202,7 @@ def entries(experiment: "Experiment", made: Grid, clients: int, rounds: int) -> 
             yield Entry("server.noise", unit, None, delta, f"not computed: {composition.INSTALL}", assumptions)
 
 
-FAILING = "masks may hide less"  # where the guarantee of several runs looks for it
 _SAMPLES = "who takes part in which round depends on no client's texts, and amplifies nothing"
-
-
-def failing(experiment: "Experiment", clients: int, rounds: int) -> list[str]:
-    """Return what the chance that more is seen than a sum means for the guarantee; empty if there is none.
-
-    Args:
-        experiment: The experiment.
-        clients: Number of clients that can train.
-        rounds: In how many rounds a client is at most.
-    """
-    secure, noise = experiment.server.secure_aggregation, experiment.server.noise
-    assert secure is not None
-    assert noise is not None
-    if not secure.masks or not composition.available():
-        return []
-    asked = secure.neighbors, secure.threshold, secure.colluding, secure.dropping
-    chance = graph(experiment.participation.invited(clients), *asked).uncovered
-    if rounds * chance > noise.delta:
-        return [
-            f"{FAILING}: not against a server with {secure.colluding:.0%} of a round's clients, who may see more than "
-            f"the sum in each round with a chance of up to {chance:.2g}, and delta is {noise.delta:g}: raise "
-            "server.secure_aggregation.neighbors, or lower colluding"
-        ]
-    return [f"{FAILING} with a chance of at most {chance:.2g} in each round, which delta does not count"] * bool(chance)
 
 
 def neighbours(experiment: "Experiment") -> str:

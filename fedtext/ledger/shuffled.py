@@ -55,6 +55,7 @@ def entries(experiment: "Experiment", sent: Sent, clients: int) -> Iterator[Entr
         assumptions.ROUNDS,
         found.assumptions,
         _summed(experiment),
+        *assumptions.failing(experiment, clients, sent.rounds, found.delta),
         outside(experiment),
     ]
     yield replace(found, mechanism=SHUFFLED, assumptions="; ".join(filter(None, rests)))

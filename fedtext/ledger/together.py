@@ -10,6 +10,7 @@ from fedtext.accounting import distributed as integers
 from fedtext.accounting.entry import Added, Entry
 from fedtext.ledger import distributed
 from fedtext.ledger.assumptions import (
+    FAILING,
     MASKS,
     OWN_ROWS,
     OWN_SAMPLES,
@@ -167,7 +168,7 @@ def _influences(trials: Sequence[Trial]) -> Iterator[str]:
     if any(STACKS in entry.assumptions for trial in trials for entry in trial.ledger):
         yield STACKS
     said = [part for trial in trials for entry in trial.ledger for part in entry.assumptions.split("; ")]
-    yield from dict.fromkeys(part for part in said if part.startswith(distributed.FAILING))
+    yield from dict.fromkeys(part for part in said if part.startswith(FAILING))
 
 
 def _sharing(trials: Sequence[Trial]) -> list[bool]:
