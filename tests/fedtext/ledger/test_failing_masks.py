@@ -39,7 +39,7 @@ def uncovered(neighbors: int, draws: int = 20_000) -> float:
 
 def test_few_neighbours_hide_nothing_from_a_server_and_clients_who_collude() -> None:
     assert uncovered(2) > 0.005, "far more than delta = 1e-5"
-    for parts in said(noised(neighbors=2)):
+    for parts in nonempty(said(noised(neighbors=2))):
         (part,) = parts
         assert part.startswith(f"{FAILING}: not against a server with 10% of a round's clients")
         assert part.endswith("raise server.secure_aggregation.neighbors, or lower colluding")
@@ -49,7 +49,7 @@ def test_a_small_chance_is_named_and_none_is_not() -> None:
     wide = graph(CLIENTS, 16, 0.6, COLLUDING, 0.1)
     assert wide.uncovered > HIDDEN
     assert 5 * wide.uncovered < 1e-5
-    for parts in said(noised(neighbors=16)):
+    for parts in nonempty(said(noised(neighbors=16))):
         assert parts == [
             f"{FAILING} with a chance of at most {wide.uncovered:.2g} in each round, which delta does not count"
         ]
