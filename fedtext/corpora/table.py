@@ -9,7 +9,7 @@ from pydantic import Field, ModelWrapValidatorHandler, field_validator, model_va
 from fedtext.corpora.labelled import LabelledCorpus
 from fedtext.corpora.table_keys import TEST, TableKeys
 from fedtext.corpora.table_rows import Rows
-from fedtext.corpora.table_values import numbered
+from fedtext.corpora.table_values import BOOLEANS, as_listed, numbered
 from fedtext.corpora.types import RawClient, RawCorpus, Split
 from fedtext.errors import UserError
 from fedtext.seeding import SERVER
@@ -37,8 +37,9 @@ class TableCorpus(TableKeys, LabelledCorpus):
     the hub contain the names of at least two splits, as train.csv and test.csv do. A column of the table with one of
     these names takes precedence.
 
-    Labels are strings, integers or booleans. Classes are sorted by name, or by value if all names are numbers. So are
-    clients. A class of a ``ClassLabel`` column of ``datasets`` keeps its name.
+    Labels are strings, integers or booleans. Classes are those of the list ``classes``; without it all labels, sorted
+    by name, or by value if all names are numbers. So are clients. A class of a ``ClassLabel`` column of ``datasets``
+    keeps its name.
 
     A path is searched as it is written, then in the folder given with --data, or else in $FEDTEXT_DATA and the cache.
     If OWNER/NAME or OWNER/NAME:SUBSET is in none of them, it is a data set on the Hugging Face hub, which is used only
@@ -52,6 +53,13 @@ class TableCorpus(TableKeys, LabelledCorpus):
     no_natural: ClassVar[str] = "there is no natural partition: name the column of the clients with client"
     column: str = Field("text", description="column of the texts; text: COLUMN sets it as well")
     label: str = Field("label", description="column of the labels")
+    classes: tuple[str, ...] | None = Field(
+        None,
+        min_length=2,
+        description="the labels that are classes, in their order, known before any text is read: rows with another one "
+        "are refused, or left out by missing: drop; null: all labels of the table, which then tells those of single "
+        "clients",
+    )
     folders: tuple[str, ...] = Field(
         ("label",),
         min_length=1,
@@ -97,6 +105,18 @@ class TableCorpus(TableKeys, LabelledCorpus):
             )
         return value
 
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _classes_are_strings(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            return value
+        names = [str(name).strip() if isinstance(name, (str, bool, int, float)) else name for name in value]
+        names = [name.lower() if isinstance(name, str) and name.lower() in BOOLEANS else name for name in names]
+        twice = [name for place, name in enumerate(names) if name in names[:place]]
+        if twice:
+            raise ValueError(f"{twice[0]} is there twice: list each label once")
+        return names
+
     @model_validator(mode="after")
     def _takes_effect(self) -> Self:
         fields = type(self).model_fields
@@ -109,7 +129,7 @@ class TableCorpus(TableKeys, LabelledCorpus):
 
     @property
     def names_classes(self) -> bool:
-        return True
+        return self.classes is None
 
     def read(self, data: Path | None, seed: int) -> RawCorpus:
         rows = self._labelled(self.table(data))
@@ -147,11 +167,13 @@ class TableCorpus(TableKeys, LabelledCorpus):
 
         if "split" in table.column_names:
             table = table.filter(compute.not_equal(table["split"], "unlabeled"))
-        labels, labels_N = numbered(table["label"])
+        if self.classes is not None:
+            table = self._of_classes(table)
+        labels, labels_N = numbered(table["label"], self.classes)
         if len(labels) < 2:
             found = f"only the label {labels[0]!r}" if labels else "no labelled row"
             raise UserError(f"corpus.label: {self.what} has {found}{self.left}: a classifier needs two classes")
-        if len(labels) > max(_FEW, len(labels_N) // 2):
+        if self.classes is None and len(labels) > max(_FEW, len(labels_N) // 2):
             raise UserError(
                 f"corpus.label: the column {self.label!r} of {self.what} has {len(labels):,} labels in "
                 f"{len(labels_N):,} rows, too many for classes: name another column"
@@ -161,6 +183,27 @@ class TableCorpus(TableKeys, LabelledCorpus):
         clients, clients_N = numbered(table["client"]) if "client" in table.column_names else ((), None)
         test = TEST if isinstance(self.split, str) else self.split
         return Rows(whole, labels, splits_N, clients, clients_N, test, self.validation)
+
+    def _of_classes(self, table: "pyarrow.Table") -> "pyarrow.Table":
+        """Return the rows whose labels are classes.
+
+        Raises:
+            UserError: There are others, or none is left.
+        """
+        import pyarrow
+
+        assert self.classes is not None
+        known_N = np.array([as_listed(label) in self.classes for label in table["label"].to_pylist()], bool)
+        if self.missing == "refuse" and not known_N.all():
+            count, first = int((~known_N).sum()), table["label"][int(known_N.argmin())].as_py()
+            rows = f"{count:,} rows have other labels (the first {first!r})" if count > 1 else f"1 row has {first!r}"
+            raise UserError(
+                f"corpus.classes: {self.what}: {rows}: add what is missing, or leave such rows out with "
+                "corpus.missing: drop"
+            )
+        if not known_N.any():
+            raise UserError(f"corpus.classes: {self.what} has no row with one of these labels: correct them")
+        return table.filter(pyarrow.array(known_N))
 
     def _partitioned(self, rows: Rows, seed: int) -> list[RawClient]:
         """Split the texts over clients by the partition."""

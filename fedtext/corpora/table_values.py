@@ -1,7 +1,7 @@
 """The values of a table's columns: names of splits, and names that become numbers."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ SPLITS = {
     "unlabeled": ("unlabeled", "unlabelled", "unlabel", "unsupervised"),
 }
 SYNONYMS = {word: split for split, words in SPLITS.items() for word in words}
+BOOLEANS = {"true", "false"}  # in any case
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
@@ -50,17 +51,31 @@ def named_splits(where: str, column: str, splits: "pyarrow.ChunkedArray") -> "py
     return names.take(coded.indices)
 
 
-def numbered(column: "pyarrow.ChunkedArray") -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def as_listed(value: str) -> str:
+    """Return a label as ``corpus.classes`` lists it: True and true are the same."""
+    return value.lower() if value.lower() in BOOLEANS else value
+
+
+def numbered(
+    column: "pyarrow.ChunkedArray", listed: Sequence[str] | None = None
+) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """Encode a column as integers.
 
+    Args:
+        column: The column.
+        listed: All values that may be in it, in their order, as ``as_listed`` has them; None: those that are.
+
     Returns:
-        The different values in the order of ``ordered``, and the index of each row's value. True and true are the same.
+        The values, and the index of each row's value. Those that are not listed have the order of ``ordered``. True
+        and true are the same.
     """
     coded = column.combine_chunks().dictionary_encode()
     values = coded.dictionary.to_pylist()
-    if {value.lower() for value in values} <= {"true", "false"}:
+    if listed is not None:
+        values = [as_listed(value) for value in values]
+    elif {value.lower() for value in values} <= BOOLEANS:
         values = [value.lower() for value in values]
-    names = ordered(set(values))
+    names = ordered(set(values)) if listed is None else list(listed)
     place = {name: number for number, name in enumerate(names)}
     numbers = np.array([place[value] for value in values], np.int64)
     return tuple(names), numbers[coded.indices.to_numpy()]

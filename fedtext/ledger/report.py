@@ -266,5 +266,8 @@ def _prepared(experiment: Experiment) -> list[str]:
     if corpus.scales_features:
         said.append("features are scaled by the least and the greatest value of all clients' train texts")
     if corpus.names_classes:
-        said.append("the classes of the model are the labels of all clients' texts, also one that a single client has")
+        said.append(
+            "the classes of the model are the labels of all clients' texts, also one that a single client has, unless "
+            "corpus.classes lists them"
+        )
     return said

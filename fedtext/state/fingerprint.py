@@ -41,7 +41,7 @@ ADDED: dict[str, dict[str, Any]] = {
     },
     "participation.availability": {"hour_s": None},
     "privacy": {"canaries": None},
-    "corpus": {"secrets": None, "date": None, "since": None, "until": None, "test_from": None},
+    "corpus": {"secrets": None, "date": None, "since": None, "until": None, "test_from": None, "classes": None},
     "corpus.text.words": {"normalize": False},
     "model": {"projection": False, "kv_heads": None},
     "uplink.clip": {"adaptive": None},

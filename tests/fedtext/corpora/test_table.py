@@ -44,6 +44,27 @@ def test_classes_and_clients_have_an_order() -> None:
     assert ordered(large) == large
 
 
+def test_classes_can_be_listed_so_that_no_label_of_a_client_becomes_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "r.csv", REVIEWS)
+    raw = read(path, **KEYS, classes=[10, 5, 2, 1])
+    assert (raw.labels, raw.classes) == (("10", "5", "2", "1"), 4), "a class may be without texts"
+    same = read(path, **KEYS)
+    for listed, found in nonempty(zip(raw.clients, same.clients, strict=True)):
+        assert [raw.labels[n] for n in listed.train.labels] == [same.labels[n] for n in found.train.labels]
+    dealt = read(path, label="stars", clients=3, classes=["10", "5", "2", "1"], partition={"dirichlet": {"alpha": 1.0}})
+    assert (dealt.classes, sum(len(client.train) for client in dealt.clients)) == (4, 38)
+    refused = complaint(path, **KEYS, classes=["10", "2"])
+    assert "corpus.classes: " in refused
+    assert "12 rows have other labels (the first '1'): add what is missing, or leave such rows out" in refused
+    kept = read(path, **KEYS, classes=["10", "2"], missing="drop")
+    assert sum(len(getattr(client, side)) for client in kept.clients for side in SIDES) == 36
+    assert "no row with one of these labels" in complaint(path, **KEYS, classes=["a", "b"], missing="drop")
+    truths = write(tmp_path / "b.csv", {"text": REVIEWS["text"], "label": ["True", "false", "TRUE", "False"] * 12})
+    assert read(truths, clients=2, classes=[True, False]).labels == ("true", "false")
+    with pytest.raises(ValidationError, match="true is there twice: list each label once"):
+        TableCorpus(path="r.csv", classes=["true", True])  # type: ignore[arg-type]
+
+
 def test_a_text_may_be_called_like_its_representation(tmp_path: Path) -> None:
     path = write(tmp_path / "r.csv", {"words": REVIEWS["text"], "label": REVIEWS["stars"]})
     by_column = TableCorpus(path=str(path), column="words", text="hash", clients=2)  # type: ignore[arg-type]

@@ -49,6 +49,7 @@ def test_what_no_guarantee_covers_is_listed() -> None:
         (tiny.experiment(**selecting), [counts, *always, classes, chosen]),
         (tiny.language_model(), [counts, *always, *words]),
         (tiny.experiment(corpus=TABLE), [counts, labels, *always, classes]),
+        (tiny.experiment(corpus=TABLE | {"classes": ["bad", "good"]}), [counts, *always, classes]),
         (tiny.experiment(evaluation={"union": {}}), [counts, *always, classes, union]),
         (tiny.experiment(save={"model": "clients"}), [counts, *always, classes, saved]),
     ):
