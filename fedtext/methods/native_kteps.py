@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from fedtext.models.functions import MappedFunction
+from fedtext.models.functions import MappedFunction, first_order
 from fedtext.runtime.compiled import addresses, compiled, places
 
 SOURCE = Path(__file__).with_name("kteps.c")
@@ -60,7 +59,7 @@ class NativeHSIC(MappedFunction):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, upstream: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
         grad_s, grad_p = ctx.saved_tensors
         upstream = upstream[..., None, None]
@@ -195,7 +194,7 @@ class NativeTerms(torch.autograd.Function):
         return ctx.branches.values.to(shared_BF.dtype).unbind()
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *by: Tensor) -> tuple[Tensor | None, ...]:
         branches, count = ctx.branches, len(ctx.branches.parameters)
         wanted = [*branches.parameters, branches.shared_BF, *([] if ctx.same else [branches.private_BF])]

@@ -18,11 +18,11 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
 
 from fedtext.models.base import DENSE, INIT, ClassifierConfig, DenseInit, Embedding, Widths
 from fedtext.models.batch import Batch, Here
+from fedtext.models.functions import first_order
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.models.native_bag import BagLoss, in_c, words
 from fedtext.models.output import two_logits
@@ -229,7 +229,7 @@ class _First(torch.autograd.Function):
         return features_BD
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad_BD: Tensor) -> tuple[Tensor | None, ...]:
         """The gradient of a word's row is the sum over the texts that have it: a sum over bags, with texts and words
         exchanged. (torch's own backward pass adds the rows of one token at a time.)"""
@@ -283,7 +283,7 @@ class _Layers(torch.autograd.Function):
         return inputs[-1]
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         layers = len(ctx.saved_tensors) // 2
         inputs, weights = ctx.saved_tensors[:layers], ctx.saved_tensors[layers:]

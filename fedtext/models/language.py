@@ -17,13 +17,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from fedtext.models import cells, softmax
 from fedtext.models.base import DIM, INIT, Embedding, ModelConfig
 from fedtext.models.batch import Batch, Words
+from fedtext.models.functions import first_order
 from fedtext.models.inits import InitField, RandomInit
 from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.devices import to_device
@@ -289,7 +289,7 @@ class Lookup(Function):
         return table_VD.index_select(0, rows_U), table_VD.view_as(table_VD)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad_UD: Tensor, grad_VD: Tensor) -> tuple[Tensor, None]:
         (rows_U,) = ctx.saved_tensors
         return grad_VD.index_add_(0, rows_U, grad_UD), None

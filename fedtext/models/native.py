@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from fedtext.models.functions import MappedFunction, merged
+from fedtext.models.functions import MappedFunction, first_order, merged
 from fedtext.models.packing import Packing
 from fedtext.runtime.compiled import compiled
 
@@ -130,7 +129,7 @@ class Layer(MappedFunction):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
         inputs_NI, source_P, *saved = ctx.saved_tensors
         parameters, states = saved[: ctx.parameters], saved[ctx.parameters :]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
+from fedtext.models.functions import first_order
 from fedtext.models.native_transformer import Layout, library
 from fedtext.runtime.compiled import BITS, address
 
@@ -102,7 +102,7 @@ class NativeAttention(Function):
         return attention.outputs(*parts)
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor | None, ...]:
         return *ctx.attention.gradients(*ctx.saved_tensors, grad_SD.contiguous()), None
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fedtext.models.batch import Batch, Here
+from fedtext.models.functions import first_order
 from fedtext.runtime.compiled import address, addresses, compiled, places
 
 SOURCE = Path(__file__).with_name("bag.c")
@@ -121,7 +121,7 @@ class BagLoss(torch.autograd.Function):
         return table_VD.new_tensor(bag_loss(batch, relu, table_VD, bias_D, kept, ctx.grads))
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         times = grad.item()
         if times == 1:

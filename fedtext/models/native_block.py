@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from fedtext.models.adapted import FrozenLinear, LoRALinear, linear_of
+from fedtext.models.functions import first_order
 from fedtext.models.native_attention import Attention, Dropout
 from fedtext.models.native_linear import Factors, Panels, grad_of, layer_in_c
 from fedtext.models.native_products import halves_in_c, in_c
@@ -159,7 +159,7 @@ class _InC(Function):
         return outputs_SD
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad_SD: Tensor) -> tuple[Tensor | None, ...]:
         blocks, saved = ctx.blocks, ctx.saved_tensors  # which raises an error if a tensor has changed
         inputs_SD, factors = saved[0], saved[1 : 1 + ctx.count]

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
+from fedtext.models.functions import first_order
 from fedtext.models.native_products import DEPTH, WIDEST, Packed, library_of
 from fedtext.models.native_transformer import Adapted, library
 from fedtext.runtime.compiled import address
@@ -122,7 +122,7 @@ class LinearInC(Function):
         return outputs_SO
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
         inputs_SI, a_RI, b_OR, between_SR, weight_OI = ctx.saved_tensors
         grad_SO, rows = grad_SO.contiguous(), len(grad_SO)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
+from fedtext.models.functions import first_order
 from fedtext.models.native_products import write_product
 
 # Logits of a chunk. Smaller chunks slow down the products, each of which reads all weights; larger ones do not fit in
@@ -82,7 +82,7 @@ class CrossEntropy(Function):
         return inputs[-1].dot(nats_S), nats_S
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, upstream: Tensor, unused: Tensor) -> tuple[Tensor | None, ...]:
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:  # a second pass through a retained graph: the first gradients have been given away

@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fedtext.models import loops
-from fedtext.models.functions import MappedFunction, merged
+from fedtext.models.functions import MappedFunction, first_order, merged
 from fedtext.models.packing import Packing
 
 
@@ -69,7 +68,7 @@ class GRUSteps(Steps):
         return hidden_PH, gates_PG, new_PH
 
     @staticmethod
-    @once_differentiable  # the reference engine is there for second derivatives
+    @first_order
     def backward(ctx: Any, grad_PH: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
         weight_LGH, source_P, hidden_PH, gates_PG, n = ctx.saved_tensors
         packing: Packing = ctx.packing
@@ -113,7 +112,7 @@ class LSTMSteps(Steps):
         return hidden_PH, gates_PG, cell_PH, squashed_PH
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, grad_PH: Tensor, *unused: None) -> tuple[Tensor | None, ...]:
         weight_LGH, source_P, hidden_PH, gates_PG, cell_PH, squashed = ctx.saved_tensors
         packing: Packing = ctx.packing
