@@ -256,10 +256,14 @@ class Host:
         return train(self.problem(flat, members), self.training, optimizer, self.work(phase, members, round_, False))
 
     def kept(self, client: int, prefix: str) -> dict[str, Tensor]:
-        """Return the tensors of a client's private state whose names have a prefix: ``OPTIMIZER`` or ``STATE``."""
+        """Return the tensors of a client's private state whose names have a prefix: ``OPTIMIZER`` or ``STATE``.
+
+        They are in the order of their names: a checkpoint has another one than the method, and sums of a hook over
+        tensors would depend on it.
+        """
         return {
             name.removeprefix(prefix): to_device(value.copy(), self.device)
-            for name, value in self.private.get(client, {}).items()
+            for name, value in sorted(self.private.get(client, {}).items())
             if name.startswith(prefix)
         }
 

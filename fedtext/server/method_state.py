@@ -66,7 +66,8 @@ class MethodState:
         if self.steps:
             views = self.sent.views(change_N)
             extras = {name: view for name, view in views.items() if name not in self.shared.shapes}
-            own = grouped({name: torch.from_numpy(tensor) for name, tensor in self.tensors.items()})
+            kept = sorted(self.tensors.items())  # a checkpoint has another order than the method
+            own = grouped({name: torch.from_numpy(tensor) for name, tensor in kept})
             change = Tensors({name: torch.from_numpy(views[name]) for name in self.moved})
             extras_ = grouped({name: torch.from_numpy(view) for name, view in extras.items()})
             state, moved = self.method.server_step(own, change, extras_, share)
