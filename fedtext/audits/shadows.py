@@ -17,6 +17,7 @@ from fedtext.audits.known import Known, State
 from fedtext.corpora.types import ClientData
 from fedtext.layout import TABLE, Layout, is_table
 from fedtext.mechanisms.base import Tensors, steps
+from fedtext.methods import state as state_of
 from fedtext.models.packing import Ints
 from fedtext.seeding import torch_scope
 from fedtext.training.batches import Assembler, Texts
@@ -125,7 +126,11 @@ class LocalSimulation:
         received = {name: self._start[name] for name in self.names & self._start.keys()}
         asked = training.dp_sgd
         examples = ExampleNoise(asked.clip_norm, known.multiplier, rng) if asked else None
-        problem = Problem(known.experiment.method, known.network, received, examples=examples)
+        method = known.experiment.method
+        state = (
+            method.client_state(state_of.Tensors(received)) if method.reads_state else None
+        )  # what it has the attacker lacks
+        problem = Problem(method, known.network, received, examples=examples, state=state)
         assembler = _AHEAD if known.experiment.model.language else _PLAIN
         try:
             with torch_scope(int(rng.integers(2**31)), "audits/shadows"):

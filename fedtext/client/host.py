@@ -28,7 +28,7 @@ from fedtext.corpora.types import ClientData, Corpus
 from fedtext.layout import TABLE, Layout, is_table
 from fedtext.methods import layouts
 from fedtext.methods.base import Phase
-from fedtext.methods.state import Local, Tensors, grouped
+from fedtext.methods.state import Local, State, Tensors, grouped
 from fedtext.models.initial_table import source_of
 from fedtext.models.ranks import Ranks
 from fedtext.parameters import build_network, table_rows, with_tables
@@ -181,7 +181,18 @@ class Host:
         rows_R = self.clients[members[0]].rows_R if self.experiment.reads_table and len(members) == 1 else None
         given = self.given.received(flat)
         received = self.ranks.masked(given, members[0])  # of a transformer, whose clients are no stack
-        return Problem(self.method, self.network, Received(received, rows_R))
+        state = self.state(flat, members[0]) if self.method.reads_state else None
+        return Problem(self.method, self.network, Received(received, rows_R), state=state)
+
+    def state(self, flat: NDArray[np.float32], client: int) -> State:
+        """Return the state of a client after its last local update, or before its first one."""
+        kept = self.kept(client, STATE)
+        return grouped(kept) if kept else self.method.client_state(self._moved(flat, client))
+
+    def _moved(self, flat: NDArray[np.float32], client: int) -> Tensors:
+        """Return the received parameters that clients move, tables with the client's own rows."""
+        held, fixes = Received(self.given.received(flat), self.clients[client].rows_R), self.experiment.model.fixes
+        return Tensors({name: held[name] for name in held if not fixes(name)})
 
     def local(self, flat: NDArray[np.float32], client: int, stack: Stack) -> Local:
         """Return the local update of a client before its first step.
@@ -191,17 +202,13 @@ class Host:
             client: Id of the client.
             stack: Parameters of this client alone.
         """
-        rows_R = self.clients[client].rows_R
-        held, fixes = Received(self.given.received(flat), rows_R), self.experiment.model.fixes
-        received = Tensors({name: held[name] for name in held if not fixes(name)})
-        server: dict[str, Tensor] = {}
+        rows_R, server = self.clients[client].rows_R, dict[str, Tensor]()
         if self.method.sends_state:
             views = self.down.views(self.given.broadcast(flat))
             for name, values in ((n, v) for n, v in views.items() if n not in self.shared.shapes):
                 own = chosen_rows(values, rows_R) if name.rpartition("/")[2] == TABLE else values
                 server[name] = own if isinstance(own, Tensor) else torch.tensor(own)
-        kept = self.kept(client, STATE)
-        state = grouped(kept) if kept else self.method.client_state(received)
+        received, state = self._moved(flat, client), self.state(flat, client)
         samples = len(self.clients[client].train)
         return Local(received, state, grouped(server), Tensors(stack.tensors(0)), samples, {})
 

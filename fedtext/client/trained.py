@@ -17,6 +17,7 @@ from fedtext.methods.base import Method
 from fedtext.methods.state import Local, State, Tensors, grouped
 from fedtext.methods.state import flat as by_name
 from fedtext.runtime.devices import to_device
+from fedtext.training.local import Outcome
 from fedtext.training.optimizer import LocalOptimizer
 from fedtext.training.stack import Stack
 
@@ -48,6 +49,7 @@ class Trained:
         optimizer: Their optimizer.
         local: The argument of the method's hooks, of a client that is alone; None: the method has none.
         own: Names of the parameters that stay with clients.
+        noised: Whether steps have noise on the gradients of texts (``training.dp_sgd``), which terms of the loss lack.
     """
 
     flat: NDArray[np.float32]
@@ -56,15 +58,16 @@ class Trained:
     optimizer: LocalOptimizer
     local: Local | None
     own: Sequence[str]
+    noised: bool = False
 
     def completed(
-        self, method: Method, steps: int, drawn: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, method: Method, outcome: Outcome, drawn: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> Completed:
         """Call ``Method.after_update`` and ``Method.before_sending`` for the client, which is alone in its stack.
 
         Args:
             method: The method.
-            steps: Number of the client's steps.
+            outcome: The result of the client's training.
             drawn: Makes the block in which a hook is called, which seeds torch's generators. A hook that is called
                 again, as ``after_sending`` may do with ``before_sending``, draws the same if it draws first.
 
@@ -73,8 +76,9 @@ class Trained:
         """
         if self.local is None:
             return Completed(None, {}, {}, None)
-        lr_sums = self.optimizer.lr_sums(self.local.received, steps)
-        local = replace(self.local, parameters=Tensors(self.stack.tensors(0)), lr_sums=lr_sums)
+        lr_sums = self.optimizer.lr_sums(self.local.received, outcome.steps)
+        parameters, terms = Tensors(self.stack.tensors(0)), {} if self.noised else dict(outcome.terms)
+        local = replace(self.local, parameters=parameters, lr_sums=lr_sums, steps=outcome.steps, terms=terms)
         with torch.no_grad():
             with drawn():
                 state, extras = method.after_update(local)

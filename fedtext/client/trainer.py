@@ -25,7 +25,7 @@ from fedtext.runtime.threads import one_torch_thread
 from fedtext.secure.client import SecureClients
 from fedtext.seeding import torch_scope
 from fedtext.training.examples import ExampleNoise
-from fedtext.training.local import train
+from fedtext.training.local import Outcome, train
 from fedtext.wire import encoding
 from fedtext.wire.decoder import Decoder
 from fedtext.wire.uplink import Uplink
@@ -148,14 +148,14 @@ class Trainer(Host):
             optimizer.plan([len(each.batches) for each in work])
             outcomes = train(problem, self.training, optimizer, work)
         shared = [spent / len(members) for spent in _since(start)]
-        trained = Trained(flat, round_, stack, optimizer, problem.local, self._own(round_))
+        trained = Trained(flat, round_, stack, optimizer, problem.local, self._own(round_), bool(config.dp_sgd))
         finished, tables = dict[int, Finished](), stack.tables(stack.table_ND)
         for place, (client, outcome) in enumerate(zip(members, outcomes, strict=True)):
             if wrong := outcome.problem(stack.flat_CP[place], tables[place]):
                 finished[client] = Reply(client, error=wrong, trained=True), {}
                 continue
             start = _clocks()
-            payload, kept, said = self._sent(trained, place, client, outcome.steps)
+            payload, kept, said = self._sent(trained, place, client, outcome)
             metrics = {f"loss_{name}": value for name, value in outcome.terms.items()} | {"loss": outcome.loss}
             metrics |= {f"loss_{name}": phase[place].loss for name, phase in before.items()} | said
             spent = (share + own for share, own in zip(shared, _since(start), strict=True))
@@ -164,7 +164,7 @@ class Trainer(Host):
         return [finished[client] for client in sorted(members)]
 
     def _sent(
-        self, trained: Trained, place: int, client: int, steps: int
+        self, trained: Trained, place: int, client: int, outcome: Outcome
     ) -> tuple[NDArray, dict[str, NDArray], dict[str, float]]:
         """Complete the local update of a client that has been trained.
 
@@ -172,7 +172,7 @@ class Trainer(Host):
             trained: The stack in which it was trained.
             place: Its place there.
             client: Its id.
-            steps: Number of its steps.
+            outcome: The result of its training.
 
         Returns:
             Its payload, the private tensors that it keeps, and metrics of what was sent.
@@ -183,7 +183,7 @@ class Trainer(Host):
         data, parameters = self.clients[client], trained.stack.fetched(place)
         flat, round_ = trained.flat, trained.round
         drawn = partial(torch_scope, self.experiment.seed, "hooks", round_, client)
-        local, state, extras, update = trained.completed(self.method, steps, drawn)
+        local, state, extras, update = trained.completed(self.method, outcome, drawn)
         sent, said = self.uplink.update(flat, parameters, round_, data, extras, update)
         read = None
         if sent and (self.secure or self.follows_uplink):

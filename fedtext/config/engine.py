@@ -56,6 +56,8 @@ def choose_engine(experiment: Experiment, gpu: bool, problem: str, begun: Engine
         problem: Why engine ``native`` cannot be used by every process that trains; empty if it can.
         begun: The engine of the run that is continued, which is kept.
     """
+    if experiment.method.derivatives == 2 and experiment.training.engine == "auto":
+        return with_engine(experiment, "reference")
     if experiment.training.engine != "auto" or not experiment.model.native:
         return experiment
     slower: Engine = "cells" if isinstance(experiment.model, Recurrent) else "reference"
@@ -123,6 +125,8 @@ def stack_size(experiment: Experiment, clients: int) -> tuple[int, str]:
         return 1, f"clients one by one: the layers of a {model.name} fill a core by themselves"
     if not isinstance(model, Recurrent):
         return 1, f"clients one by one: there are stacks of recurrent models, and {model.name} is none"
+    if experiment.method.derivatives:
+        return 1, f"clients one by one: the loss of method {experiment.method.name} takes gradients of one client"
     if experiment.engine == "reference":
         return 1, "clients one by one: the reference engine has no stacks"
     if experiment.language:

@@ -99,6 +99,8 @@ class Settings(Strict):
         (config/engine.py).
         """
         asked = self.training.engine
+        if asked == "auto" and self.method.derivatives == 2:
+            return "reference"
         if not isinstance(self.model, Recurrent):
             return "native" if asked == "native" and self.model.native else "reference"
         return "cells" if asked == "auto" else asked

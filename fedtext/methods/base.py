@@ -11,61 +11,22 @@ change the server's step. These hooks are pure functions of named tensors (``fed
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from fedtext.aggregations import Aggregation
 from fedtext.aggregations.mean import Mean
+from fedtext.methods.model import Model
 from fedtext.methods.state import Local, State, Tensors
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss
 from fedtext.models.parts import Parts
-from fedtext.models.places import places_of
 from fedtext.schema import Strict
 
 Inference = Literal["both", "shared", "private"]
-Result = TypeVar("Result")
 FUSES = ("loss", "weights", "objective")  # what ``Method.fused`` computes in their place
-
-
-class Model:
-    """A network with one client's parameters. Calling it with a batch returns the network's outputs.
-
-    It does what torch's ``functional_call`` does, without searching the network in each call. A parameter that the
-    network has in several places, such as a weight that two layers share, is the same in all of them.
-    """
-
-    def __init__(self, network: nn.Module, parameters: Mapping[str, Tensor]) -> None:
-        self.network, self.parameters = network, dict(parameters)
-
-    def __call__(self, batch: Batch):  # type: ignore[no-untyped-def]  # a method knows what its own network returns
-        return self.run(lambda network: network(batch))
-
-    def run(self, function: Callable[[Any], Result]) -> Result:
-        """Call a function with the network, which has the parameters meanwhile."""
-        places, before = places_of(self.network), {}
-        try:
-            for name, tensor in places.everywhere(self.parameters).items():
-                place, leaf = places.of[name]
-                before[name], place[leaf] = place[leaf], tensor
-            return function(self.network)
-        finally:
-            for name, tensor in before.items():
-                place, leaf = places.of[name]
-                place[leaf] = tensor
-
-    def cross_entropy(self, batch: Batch) -> Tensor:
-        """Compute the mean cross-entropy of the batch's labels. The network must return logits_BC.
-
-        It equals ``cross_entropy(model(batch), batch.labels_B)`` to rounding, and is one function where the network
-        has one (``SingleBranch.cross_entropy``).
-        """
-        own = getattr(self.network, "cross_entropy", None)
-        loss = self.run(lambda network: network.cross_entropy(batch)) if own else None
-        return cross_entropy(self(batch), batch.labels_B) if loss is None else loss
 
 
 @dataclass(frozen=True)
@@ -89,6 +50,10 @@ class Method(Strict, ABC):
     shares: ClassVar[bool] = True  # False: nothing leaves a client
     # True: the loss, or ``gradient``, uses the embedding table beyond the rows of the batch's tokens
     reads_table: ClassVar[bool] = False
+    reads_state: ClassVar[bool] = False  # True: the loss reads the client's state (``Model.state``)
+    # Derivatives that the loss takes itself, by ``torch.autograd.grad``: with 1, stacks of clients do not go through
+    # it; with 2 it has ``create_graph=True``, and engine ``reference`` trains, which has second derivatives
+    derivatives: ClassVar[Literal[0, 1, 2]] = 0
     whole_table: ClassVar[bool] = False  # True: local updates move rows of words that a client does not have
     sends_state: ClassVar[bool] = False  # True: clients receive the server's state with the parameters
     takes_sgd: ClassVar[bool] = False  # True: it reads the mean gradient off an update (``Local.mean_gradient``)
@@ -105,8 +70,8 @@ class Method(Strict, ABC):
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
         super().__pydantic_init_subclass__(**options)
-        if cls.changes_gradients():
-            cls.reads_table = True  # a change of it has the rows of the table that a batch lacks
+        if cls.changes_gradients() or cls.reads_state:
+            cls.reads_table = True  # both have the rows of the table that a batch lacks
 
     @classmethod
     def changes_gradients(cls) -> bool:
@@ -126,7 +91,7 @@ class Method(Strict, ABC):
         """Whether a local update is more than its steps: it keeps state, sends extras, or changes gradients or what is
         sent. Its clients are trained one by one."""
         kept = cls.after_update is not Method.after_update or cls.after_sending is not Method.after_sending
-        return cls.changes_gradients() or cls.changes_updates() or kept
+        return cls.changes_gradients() or cls.changes_updates() or cls.reads_state or kept
 
     @classmethod
     def changes_updates(cls) -> bool:

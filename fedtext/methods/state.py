@@ -1,7 +1,7 @@
 """State of a method beside the parameters, and the arguments of its hooks: named tensors, and arithmetic on them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
@@ -55,6 +55,9 @@ class Local:
         samples: n_k, the client's number of train texts.
         lr_sums: For each shared parameter, how far a gradient of 1 in every step would have moved it. Empty before the
             end of an update, and if steps are not linear in gradients (adam).
+        steps: Number of steps of the last phase. 0 before the end of an update.
+        terms: Mean over the client's texts of each term of the loss in the last phase, without its weight. Empty before
+            the end of an update, and with ``training.dp_sgd``: a guarantee by noise on gradients does not cover them.
     """
 
     received: Tensors
@@ -63,6 +66,8 @@ class Local:
     parameters: Tensors
     samples: int
     lr_sums: Mapping[str, float]
+    steps: int = 0
+    terms: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def delta(self) -> Tensors:

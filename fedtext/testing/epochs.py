@@ -11,6 +11,7 @@ from fedtext.client.load import Received
 from fedtext.corpora.types import TokenSet
 from fedtext.layout import Layout, is_table
 from fedtext.methods.base import Method
+from fedtext.methods.state import Tensors
 from fedtext.models.parts import Parts
 from fedtext.models.recurrent import RecurrentClassifier
 from fedtext.runtime.threads import one_torch_thread
@@ -97,7 +98,10 @@ def epoch(
     torch.manual_seed(5)
     with one_torch_thread():
         rows_R = np.arange(clients[0].rows, dtype=np.int32) if method.reads_table else None
-        outcomes = train(Problem(method, network, Received(before[0], rows_R)), assembler, local, work)
+        given = Received(before[0], rows_R)
+        shared = Tensors({name: tensor for name, tensor in before[0].items() if not method.private(name)})
+        state = method.client_state(shared) if method.reads_state else None
+        outcomes = train(Problem(method, network, given, state=state), assembler, local, work)
     return [
         Trained(outcome.terms, before[place], copies(stack, place), network) for place, outcome in enumerate(outcomes)
     ]
@@ -114,7 +118,7 @@ def _begin(method: Method, own: dict[str, Tensor], drawn: dict[str, Tensor], sca
 
 def stackable(method: Method | type[Method]) -> bool:
     """Whether several clients can be trained side by side with a method."""
-    return not method.reads_table and not method.pooled
+    return not (method.reads_table or method.pooled or method.derivatives)
 
 
 def copies(stack: Stack, place: int) -> dict[str, Tensor]:

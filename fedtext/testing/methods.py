@@ -15,6 +15,7 @@ from fedtext.methods.base import Inference, Method, Model
 from fedtext.methods.state import Local, State, Tensors, flat
 from fedtext.methods.terms import unknown_terms
 from fedtext.models.base import ClassifierConfig, ModelConfig
+from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts, whole
 from fedtext.models.trainable import check_parameters
 from fedtext.parameters import table_rows
@@ -61,13 +62,7 @@ def check_losses(method: Method) -> None:
         AssertionError: A property does not hold, or the loss raises ValueError.
     """
     model, batch = tiny.model_and_batch(method, clients=2)
-    shared = {name: tensor.detach().clone() for name, tensor in model.parameters.items() if not method.private(name)}
-    table = model.parameters.get(TABLE)
-    rows_R = None if table is None or not method.reads_table else np.arange(len(table), dtype=np.int32)
-    try:
-        terms = method.loss(model, Received(shared, rows_R), batch)
-    except ValueError as error:
-        raise AssertionError(f"the loss of {method.name} failed: {error}") from error
+    terms = _terms(method, model, batch)
     expect(
         isinstance(terms, Mapping) and bool(terms),
         f"the loss of {method.name} must return its terms by name, as {{'ce': loss}}, and at least one",
@@ -95,13 +90,27 @@ def check_losses(method: Method) -> None:
         expect(sums, f"probabilities ({inference}) are below 0, or do not sum to 1")
 
 
+def _terms(method: Method, model: Model, batch: Batch) -> dict[str, torch.Tensor]:
+    """Return the loss terms of a client whose parameters are those that it received."""
+    shared = {name: tensor.detach().clone() for name, tensor in model.parameters.items() if not method.private(name)}
+    table = model.parameters.get(TABLE)
+    rows_R = None if table is None or not method.reads_table else np.arange(len(table), dtype=np.int32)
+    model.state = method.client_state(Tensors(shared)) if method.reads_state else {}
+    try:
+        return method.loss(model, Received(shared, rows_R), batch)
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise AssertionError(f"the loss of {method.name} failed: {error}") from error
+
+
 def check_hooks(method: Method) -> None:
     """Check that states, extras and gradients keep their names and shapes."""
-    model, _ = tiny.model_and_batch(method, clients=2)
+    model, batch = tiny.model_and_batch(method, clients=2)
+    terms = {name: float(term.detach()) for name, term in _terms(method, model, batch).items()}
     detached = Tensors({name: tensor.detach() for name, tensor in model.parameters.items()})
     shared = Tensors({name: tensor for name, tensor in detached.items() if not method.private(name)})
     state, server = method.client_state(shared), method.server_state(shared)
-    local = Local(shared, state, server if method.sends_state else {}, detached * 1.5, 3, dict.fromkeys(shared, 0.5))
+    sums, known = dict.fromkeys(shared, 0.5), server if method.sends_state else {}
+    local = Local(shared, state, known, detached * 1.5, 3, sums, 2, terms)
     kept, sent = method.after_update(local)
     _check_shapes(f"after_update of {method.name} returns other tensors than client_state", state, kept)
     _check_shapes(f"{method.name} sends other tensors than those of extras", method.extras(shared), sent)
@@ -142,6 +151,8 @@ def check_engines(method: Method) -> None:
         Client(tiny.token_set(np.random.default_rng(number), texts, 1, 60 + number), 60 + number)
         for number, texts in enumerate(SIZES)
     ]
+    if method.derivatives == 2:  # it has engine reference, and no stacks
+        return
     how: Any = {"optimizer": SGD(lr=0.05), "longest": 12}
     expected = epoch("reference", method, cast(Any, config), clients[:1], **how)[0]
     apart = difference(epoch("cells", method, cast(Any, config), clients[:1], **how)[0], expected)
@@ -152,7 +163,8 @@ def check_engines(method: Method) -> None:
         apart = difference(epoch("cells", method, cast(Any, config), clients, **how)[0], expected)
     except RuntimeError as error:  # from torch, if vmap does not support an operation
         raise AssertionError(
-            f"clients cannot be trained in stacks ({error}): no Python branch may depend on a tensor's values"
+            f"clients cannot be trained in stacks ({error}): no Python branch may depend on a tensor's "
+            "values, and a loss that takes gradients itself states its derivatives"
         ) from error
     expect(apart < EQUAL, f"in a stack a client differs from the same client alone by {apart:.1e}")
 

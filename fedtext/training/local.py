@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtext.methods.base import Method, Model
-from fedtext.methods.state import Local, Tensors
+from fedtext.methods.state import Local, State, Tensors
 from fedtext.models.batch import Batch
 from fedtext.models.fused import FusedLoss
 from fedtext.models.packing import Ints
@@ -67,6 +67,7 @@ class Problem:
         received: The shared parameters that the server sent.
         local: The argument of the method's hooks, if they change the steps.
         examples: The clipping of each text's gradient, and the noise; None: there is neither.
+        state: The client's state, if the loss reads it.
     """
 
     method: Method
@@ -74,6 +75,7 @@ class Problem:
     received: Mapping[str, Tensor]
     local: Local | None = None
     examples: ExampleNoise | None = None
+    state: State | None = None
 
     def correction(self, parameters: Mapping[str, Tensor]) -> Callable[[Tensors], Tensors] | None:
         """Return the method's change of the gradient at these parameters; None if it does not change it."""
@@ -94,7 +96,7 @@ class Problem:
 
     def terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Compute the loss terms of one client's batch, without their weights."""
-        return self.method.loss(Model(self.network, parameters), self.received, batch)
+        return self.method.loss(Model(self.network, parameters, self.state), self.received, batch)
 
     def stacked_terms(self, parameters: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
         """Compute the terms of several clients, from tensors with a leading axis of clients."""

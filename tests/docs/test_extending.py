@@ -57,12 +57,13 @@ def test_an_example_trains_and_passes_its_check(page: str, tmp_path: Path, capsy
     use(())
 
 
-def test_the_method_with_error_feedback_passes_its_check(tmp_path: Path) -> None:
-    first, second = re.findall(r"```python\n(.*?)```", PAGES["write-a-method"], re.S)
-    assert "ErrorFeedback" in second
-    assert "ErrorFeedback" not in first
-    (tmp_path / "feedback.py").write_text(second)
-    ((kind, cls),) = loading.load_plugin(loading.find_plugin(tmp_path / "feedback.py")).parts
+@pytest.mark.parametrize("method", ["ErrorFeedback", "Moon"])
+def test_the_further_methods_pass_their_check(tmp_path: Path, method: str) -> None:
+    first, *others = re.findall(r"```python\n(.*?)```", PAGES["write-a-method"], re.S)
+    assert method not in first
+    (own,) = (each for each in others if f"class {method}(" in each)
+    (tmp_path / "further.py").write_text(own)
+    ((kind, cls),) = loading.load_plugin(loading.find_plugin(tmp_path / "further.py")).parts
     assert kind.word == "method"
     testing.check_method(cls())
 

@@ -116,11 +116,15 @@ def label_leakage(e: "Settings") -> Iterator[str]:
 
 def _changed(e: "Settings") -> str:
     """Return why an update of the method cannot be treated as the gradient of a loss; empty if it can."""
-    if not (e.method.changes_gradients() or e.method.changes_updates()):
+    what = "sends something else than the change of parameters" if e.method.changes_updates() else ""
+    if e.method.derivatives:
+        what = "has a loss that takes gradients itself"
+    if e.method.reads_state:
+        what = "has a loss of each client's state, which the attacker lacks"
+    if e.method.changes_gradients():
+        what = "changes the gradients of steps by state of clients and server"
+    if not what:
         return ""
-    what = "changes the gradients of steps by state of clients and server"
-    if not e.method.changes_gradients():
-        what = "sends something else than the change of parameters"
     return (
         f"treats an update as the gradient of a loss, and method {e.method.name} {what}, so that it would look safer "
         "than it is: leave it out"

@@ -22,6 +22,11 @@ def engine(e: "Settings") -> Iterator[str]:
             f"training.engine: triton is for up to {KERNEL_WIDTH} hidden units; with {model.hidden} the products of "
             "one step are large enough by themselves: use engine: cells"
         )
+    if e.method.derivatives == 2 and asked not in ("auto", "reference"):
+        yield (
+            f"training.engine: the loss of method {e.method.name} takes second derivatives, which {asked} does not "
+            "have: leave engine at auto"
+        )
     if asked == "triton" and e.training.tf32:
         yield "training.tf32: the engine triton does not use TF32; leave it out, or use cells"
 
@@ -35,6 +40,11 @@ def stack(e: "Settings") -> Iterator[str]:
         yield (
             f"training.stack: clients with model {model.name} are trained one by one, since there are stacks of "
             "recurrent models alone; leave stack at auto or 1"
+        )
+    elif method.derivatives:
+        yield (
+            f"training.stack: the loss of method {method.name} takes gradients of one client, so that clients are "
+            "trained one by one; leave stack at auto or 1"
         )
     elif e.engine == "reference":
         yield "training.stack: the engine reference trains clients one by one; use engine: cells"
