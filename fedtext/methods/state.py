@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtext.errors import UserError
+from fedtext.layout import TABLE
 
 
 class Tensors(dict[str, Tensor]):
@@ -105,6 +106,17 @@ def grouped(tensors: Mapping[str, Tensor]) -> dict[str, Tensors]:
 
 
 def shapes_of(declare: Callable[[Tensors], State], shared: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the tensors that a hook returns for shared parameters of these shapes, by ``group/name``."""
+    """Return the shapes of the tensors that a hook returns for shared parameters of these shapes, by ``group/name``.
+
+    Raises:
+        UserError: A tensor is called as the embedding table and has another shape.
+    """
     empty = Tensors({name: torch.empty(shape, device="meta") for name, shape in shared.items()})
-    return {name: tuple(tensor.shape) for name, tensor in flat(declare(empty)).items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in flat(declare(empty)).items()}
+    for name, shape in shapes.items():
+        if name.rpartition("/")[2] == TABLE and shape != shared.get(TABLE):
+            raise UserError(
+                f"a method's {name} is called as the embedding table, of whose rows clients have their own, and has "
+                f"the shape {list(shape)}: give it another name, or the table's shape"
+            )
+    return shapes

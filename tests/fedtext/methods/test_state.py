@@ -11,8 +11,9 @@ from torch.nn.functional import cross_entropy
 
 from fedtext.corpora.types import ClientData
 from fedtext.errors import UserError
+from fedtext.layout import TABLE
 from fedtext.methods import FedDyn, Scaffold
-from fedtext.methods.state import Local, State, Tensors, flat, grouped
+from fedtext.methods.state import Local, State, Tensors, flat, grouped, shapes_of
 from fedtext.server.federation import Federation
 from tests.fedtext.methods.stateful import ALPHA, CORPUS, EPOCHS, HALF, LR, ROUNDS, configured, trained
 from tests.loops import nonempty
@@ -38,6 +39,13 @@ def test_arithmetic_is_name_by_name() -> None:
 def test_a_group_with_a_slash_in_its_name_is_refused() -> None:
     with pytest.raises(UserError, match="state has a group 'a/b': choose a name without a slash"):
         flat({"a": one(1), "a/b": one(2)})
+
+
+def test_a_number_that_is_called_as_the_table_is_refused() -> None:
+    shapes = {TABLE: (9, 2), "head.weight": (3, 2)}
+    assert shapes_of(lambda shared: {"c": shared}, shapes) == {f"c/{name}": shape for name, shape in shapes.items()}
+    with pytest.raises(UserError, match=r"a method's tau/embedding.weight is called as the embedding table"):
+        shapes_of(lambda shared: {"tau": Tensors({name: torch.zeros(()) for name in shared})}, shapes)
 
 
 def test_the_mean_gradient_is_what_the_steps_took_and_zero_where_nothing_moves() -> None:
