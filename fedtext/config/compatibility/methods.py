@@ -145,13 +145,19 @@ def mean_of_updates(e: "Settings") -> Iterator[str]:
             f"server.absent_rows: holders_only averages an embedding row over those who have it, and method "
             f"{e.method.name} needs the mean over all participants: use unchanged"
         )
-    aggregation = e.aggregation
+    aggregation, stateful = e.aggregation, type(e.method).client_state is not Method.client_state
     if isinstance(aggregation, SumAggregation) and aggregation.scales():
-        yield (
-            f"server.aggregation: {aggregation.name} scales updates on the server, and clients of method "
-            f"{e.method.name}, whose states follow what they sent, cannot know by how much: use mean, and clip in "
-            "uplink"
-        )
+        if stateful:
+            yield (
+                f"server.aggregation: {aggregation.name} scales updates on the server, and clients of method "
+                f"{e.method.name}, whose states follow what they sent, cannot know by how much: use mean, and clip in "
+                "uplink"
+            )
+        elif sent := ", ".join(e.method.extras(Tensors())):
+            yield (
+                f"server.aggregation: {aggregation.name} scales updates by their length, and with them {sent}, which "
+                f"method {e.method.name} sends beside them: use mean, and clip in uplink"
+            )
 
 
 def whole_table(e: "Settings") -> Iterator[str]:
