@@ -19,7 +19,7 @@ from fedtext.testing.parts import check_declared, no_global_draws
 from fedtext.testing.runs import check_run, corpus_for, expect, experiment_with, federated
 
 
-def check_corpus(corpus: CorpusConfig, data: Path | None = None, seed: int = 0) -> None:
+def check_corpus(corpus: CorpusConfig, data: Path | str | None = None, seed: int = 0) -> None:
     """Check the properties of a corpus.
 
     It returns the same texts each time, its labels are valid, its clients have different names, and it can be encoded.
@@ -33,6 +33,7 @@ def check_corpus(corpus: CorpusConfig, data: Path | None = None, seed: int = 0) 
         AssertionError: A property does not hold. The message is a sentence about the first one.
     """
     check_declared(corpus, CorpusConfig)
+    data = None if data is None else Path(data)
     with no_global_draws(corpus.name):
         raw = corpus.read(data, seed)
     expect(_content(corpus.read(data, seed)) == _content(raw), f"{corpus.name} returns other texts the second time")

@@ -83,6 +83,10 @@ def test_corpora(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text,label\n" + "".join(f"word{n % 7} text,{n % 2}\n" for n in range(40)))
     table = {"name": "table", "path": str(tmp_path / "texts.csv"), "text": "text", "label": "label", "clients": 2}
     check_corpus(CORPORA["table"].model_validate(table))
+    (tmp_path / "ptb").mkdir()
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"ptb/ptb.{split}.txt").write_text("".join(f"a word{n % 7} of text {n}\n" for n in range(40)))
+    check_corpus(CORPORA["ptb"].model_validate({"name": "ptb", "clients": 2}), str(tmp_path))
 
 
 def test_the_corpus_of_reviews() -> None:
