@@ -53,7 +53,13 @@ PAGES = {
     "corpora": (
         "Writing corpora",
         "The classes to subclass, and what a corpus consists of.",
-        ["fedtext.corpora.base.CorpusConfig", "fedtext.corpora.labelled.LabelledCorpus", "fedtext.corpora.types"],
+        [
+            "fedtext.corpora.base.CorpusConfig",
+            "fedtext.corpora.labelled.LabelledCorpus",
+            "fedtext.corpora.base.find",
+            "fedtext.corpora.files.read_lines",
+            "fedtext.corpora.types",
+        ],
     ),
     "models": (
         "Writing models",
