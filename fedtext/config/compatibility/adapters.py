@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.adversaries import Collusion
 from fedtext.aggregations.lora import LoRA
-from fedtext.layout import TABLE
+from fedtext.config.compatibility.methods import moves_table_alone
 from fedtext.methods.base import Method
 from fedtext.methods.copies import Copying
 from fedtext.models.adapters import A, Adapter, B
@@ -25,7 +25,7 @@ def embedding(e: "Settings") -> Iterator[str]:
         return
     if e.training.optimizer.embedding_lr is not None:
         yield "training.optimizer.embedding_lr: model.adapter leaves the embedding as it is: leave out one of them"
-    trains = [phase for phase in e.method.phases(1) if phase.moves(TABLE) and not phase.moves("head.bias")]
+    trains = [phase for phase in e.method.phases(1) if moves_table_alone(phase)]
     if e.own_vocabularies or e.method.withholds or trains:
         yield (
             f"model.adapter leaves the embedding as it is, and method {e.method.name} trains it at each client by "

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from fedtext.aggregations import SumAggregation
 from fedtext.layout import TABLE
-from fedtext.methods.base import Method
+from fedtext.methods.base import Method, Phase
 from fedtext.methods.fedevocab import FedeVocab
 from fedtext.methods.fedrecon import FedRecon
 from fedtext.methods.fedsgd import FedSGD
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from fedtext.config.settings import Settings
 
 
+def moves_table_alone(phase: Phase) -> bool:
+    """Return whether a phase moves the embedding, and neither the other layers of an encoder nor a head."""
+    return phase.moves(TABLE) and not any(map(phase.moves, ("encoder.weight", "head.weight", "head.bias")))
+
+
 def embedding_lr(e: "Settings") -> Iterator[str]:
     """Check that the embedding has a learning rate if a phase trains it alone."""
     for phase in (*e.method.phases(1), *e.method.before_evaluation()):
-        table_alone = phase.rows == "digits" or (phase.moves(TABLE) and not phase.moves("head.weight"))
-        if table_alone and e.training.optimizer.embedding_lr == 0:
+        if (phase.rows == "digits" or moves_table_alone(phase)) and e.training.optimizer.embedding_lr == 0:
             yield (
                 f"training.optimizer.embedding_lr: with 0 nothing moves in the {phase.name} of method "
                 f"{e.method.name}: leave it out, or use another method"
