@@ -127,9 +127,8 @@ class LocalSimulation:
         asked = training.dp_sgd
         examples = ExampleNoise(asked.clip_norm, known.multiplier, rng) if asked else None
         method = known.experiment.method
-        state = (
-            method.client_state(state_of.Tensors(received)) if method.reads_state else None
-        )  # what it has the attacker lacks
+        # The attacker lacks the state that the client has by now.
+        state = method.client_state(state_of.Tensors(received)) if method.reads_state else None
         problem = Problem(method, known.network, received, examples=examples, state=state)
         assembler = _AHEAD if known.experiment.model.language else _PLAIN
         try:
