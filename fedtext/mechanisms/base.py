@@ -25,6 +25,7 @@ class Mechanism(Strict, ABC):
         name: Name of the mechanism in an experiment.
         randomises: Whether it adds noise to all coordinates. Sending only own rows would disclose a client's words.
         bits: Whether its output has one bit for each coordinate.
+        last: Whether no mechanism can follow it, since its output is not numbers that one may compute with.
         whole: Whether some tensors of its output are parameters and not their change.
         takes_whole: Whether it accepts such an input.
         needs_table: Whether it needs the embedding table to be shared.
@@ -35,6 +36,7 @@ class Mechanism(Strict, ABC):
     name: str
     randomises: ClassVar[bool] = False
     bits: ClassVar[bool] = False
+    last: ClassVar[bool] = False
     whole: ClassVar[bool] = False
     takes_whole: ClassVar[bool] = False
     needs_table: ClassVar[bool] = False
@@ -159,6 +161,9 @@ class Mechanism(Strict, ABC):
 
     def order_problem(self, before: Sequence["Mechanism"]) -> str:
         """Return why it cannot follow the mechanisms ``before``, as a message; empty if it can."""
+        if before and before[-1].last:
+            past = before[-1].name
+            return f"{past} stands last, since nothing can compute with what it leaves: put {self.name} before it"
         if before and before[-1].bits:
             return f"{self.name} needs numbers, and {before[-1].name} leaves bits: put it before {before[-1].name}"
         past = next((mechanism.name for mechanism in before if mechanism.whole), "")

@@ -44,7 +44,7 @@ def methods(e: "Settings") -> Iterator[str]:
     if why := silent(e):
         yield f"{_KEY}: {name} {why}, so that there is no update: leave it out"
     elif e.method.sends_state or type(e.method).server_step is not Method.server_step:
-        yield f"{_KEY}: {name} has a state at the server, which is defined for rounds: use another method"
+        yield f"{_KEY}: {name} has a state or a step of its own at the server, defined for rounds: use another method"
     elif type(e.method).shared_in is not Method.shared_in:
         yield f"{_KEY}: {name} shares other parameters in some rounds, and {_ROUNDS}: use another method"
     if isinstance(e.aggregation, LoRA):

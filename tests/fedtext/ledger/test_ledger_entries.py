@@ -139,6 +139,16 @@ def test_only_what_follows_is_one_step_with_what_it_follows() -> None:
     assert not Gaussian().rescales(None)
 
 
+class Coded(Mechanism):
+    """A mechanism whose output is no numbers."""
+
+    name: str = "coded"
+    last = True
+
+    def apply(self, delta: Any, received: Any, rng: Any) -> Any:
+        return delta
+
+
 def test_what_cannot_stand_behind_what_is_said_by_the_last_one_that_leaves_another_form() -> None:
     clip, noise, bits, project = Clip(), Gaussian(), Quantize(), Project(d1=1, d2=2)
     assert clip.order_problem([]) == clip.order_problem([noise]) == ""
@@ -149,6 +159,10 @@ def test_what_cannot_stand_behind_what_is_said_by_the_last_one_that_leaves_anoth
     for other in (bits, project):
         assert other.order_problem([project]).endswith("leaves the embedding itself: leave out one of them")
     assert noise.order_problem([project]) == ""
+    assert noise.order_problem([clip, Coded()]) == (
+        "coded stands last, since nothing can compute with what it leaves: put gaussian before it"
+    )
+    assert Coded().order_problem([clip, noise]) == ""
     assert RandomizedResponse().order_problem([noise, bits]) == ""
     for before in ([], [bits, noise]):
         assert RandomizedResponse().order_problem(before) == "randomized_response must directly follow quantize"
