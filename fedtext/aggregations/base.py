@@ -5,9 +5,9 @@ method that sends updates. ``server.optimizer`` is applied to the resulting step
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fedtext.metrics import reported
 from fedtext.schema import Strict
 
 State = Mapping[str, NDArray[np.float32]]  # the shared parameters by name
+Kept = Mapping[str, NDArray[np.float32]]  # what an aggregation keeps over rounds, by name
 Weight = Callable[[Update], float]  # w_k, as server.weights says
 
 
@@ -28,10 +29,10 @@ def samples(update: Update) -> float:
 class Aggregation(Strict, ABC):
     """Base of all aggregations. Derive from ``SumAggregation`` or ``IndividualAggregation``.
 
-    Hyper-parameters are fields, named as in their paper, each with a description. An aggregation has no state: it
-    depends on the updates of one round alone. An embedding row that an update leaves out (``wire.rows: own``) counts as
-    unchanged, so that own rows and all rows give the same bits. A tensor that is in no update is unchanged. Metrics of
-    a round are described in ``fedtext/metrics/table.py``.
+    Hyper-parameters are fields, named as in their paper, each with a description. An aggregation depends on the updates
+    of one round alone, but for what an ``IndividualAggregation`` keeps in ``server_state``. An embedding row that an
+    update leaves out (``wire.rows: own``) counts as unchanged, so that own rows and all rows give the same bits. A
+    tensor that is in no update is unchanged. Metrics of a round are described in ``fedtext/metrics/table.py``.
 
     Attributes:
         name: Name of the aggregation in an experiment.
@@ -93,15 +94,24 @@ class SumAggregation(Aggregation):
 
 
 class IndividualAggregation(Aggregation):
-    """Base of aggregations that need each client's update. All updates are sent to the server."""
+    """Base of aggregations that need each client's update. All updates are sent to the server.
+
+    A subclass has ``aggregate``; or, if it keeps something over rounds, such as the last aggregate, ``server_state``
+    and ``server_step``. What it keeps is in checkpoints and is the server's alone: no client receives it, and it is no
+    part of a saved model.
+    """
 
     sums = False
 
-    @abstractmethod
+    @classmethod
+    def keeps_state(cls) -> bool:
+        """Whether it keeps something over rounds."""
+        return cls.server_step is not IndividualAggregation.server_step
+
     def aggregate(
         self, state: State, updates: Iterable[Update], weight: Weight = samples
     ) -> tuple[dict[str, NDArray[np.float32]], Mapping[str, float]]:
-        """Combine the updates of a round.
+        """Combine the updates of a round. By default it is the first round of ``server_step``, where there is one.
 
         Args:
             state: The shared parameters before the round. They are not changed.
@@ -116,6 +126,53 @@ class IndividualAggregation(Aggregation):
         Raises:
             UserError: There are too few updates.
         """
+        if not self.keeps_state():
+            raise NotImplementedError(f"{type(self).__name__} lacks aggregate")
+        given = list(updates)
+        begun = self.server_state(state, 1 + max(update.client for update in given))
+        return self.server_step(begun, state, given, weight)[:2]
+
+    def server_state(self, shared: State, clients: int) -> Kept:
+        """Return what is kept before the first round: float32 arrays of any names and shapes.
+
+        Args:
+            shared: The shared parameters, tables with all rows. They are not changed.
+            clients: Number of clients that can train. ``Update.client`` is less.
+        """
+        return {}
+
+    def server_step(
+        self, server: Kept, state: State, updates: Iterable[Update], weight: Weight = samples
+    ) -> tuple[dict[str, NDArray[np.float32]], Mapping[str, float], Kept]:
+        """Combine the updates of a round, given what is kept. It takes the place of ``aggregate``.
+
+        It is not called in a round without updates. If a round is repeated, because too few clients complete it, it is
+        called again with the same ``server``.
+
+        Args:
+            server: What was kept after the round before, in the order of its names. It is not changed.
+            state, updates, weight: As in ``aggregate``.
+
+        Returns:
+            What ``aggregate`` returns, and what is kept now, of the names and shapes of ``server``.
+
+        Raises:
+            UserError: There are too few updates.
+        """
+        return (*self.aggregate(state, updates, weight), server)
+
+
+def undeclared(cls: type[Aggregation]) -> str:
+    """Return what a class lacks that Python does not require; empty if nothing."""
+    scales = issubclass(cls, SumAggregation) and cls.scales()
+    if (scales or issubclass(cls, IndividualAggregation)) and not hasattr(cls, "secure"):
+        return "secure"
+    if not issubclass(cls, IndividualAggregation):
+        return ""
+    begins = cls.server_state is not IndividualAggregation.server_state
+    if begins != cls.keeps_state():
+        return "server_step" if begins else "server_state"  # what is kept would never be read, or never begun
+    return "aggregate" if not begins and cls.aggregate is IndividualAggregation.aggregate else ""
 
 
 def problem_of(returned: object, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -130,9 +187,29 @@ def problem_of(returned: object, shapes: Mapping[str, tuple[int, ...]]) -> str:
     tensors, metrics = returned
     if tensors.keys() != shapes.keys():
         return f"parameters {', '.join(map(str, tensors))}, and the model has {', '.join(shapes)}"
+    return _misshapen(tensors, shapes) or reported.problem_of(metrics)
+
+
+def problem_of_kept(returned: object, shapes: Mapping[str, tuple[int, ...]] | None) -> str:
+    """Return what is wrong with what an aggregation keeps, which may be a plug-in's; empty if nothing is.
+
+    Args:
+        returned: What ``server_state`` returned, or ``server_step`` beside the parameters and metrics.
+        shapes: The shapes of what was kept before, by name; None: ``server_state`` returned it.
+    """
+    if not isinstance(returned, Mapping) or not all(isinstance(name, str) for name in returned):
+        return f"a state of type {type(returned).__name__}, and not a mapping of arrays by name"
+    if shapes is not None and returned.keys() != shapes.keys():
+        return f"a state of {', '.join(returned) or 'nothing'}, and server_state has {', '.join(shapes) or 'nothing'}"
+    return _misshapen(returned, dict.fromkeys(returned) if shapes is None else shapes)
+
+
+def _misshapen(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...] | None]) -> str:
+    """Return which array is not of float32 and its shape; empty if all are. None is any shape."""
     for name, shape in shapes.items():
-        found = tensors[name]
-        if not isinstance(found, np.ndarray) or found.dtype != np.float32 or found.shape != tuple(shape):
-            form = f"{found.dtype} of {found.shape}" if isinstance(found, np.ndarray) else type(found).__name__
-            return f"{name} as {form}, and not as float32 of {tuple(shape)}"
-    return reported.problem_of(metrics)
+        found = arrays[name]
+        if not isinstance(found, np.ndarray):
+            return f"{name} as {type(found).__name__}, and not as float32{'' if shape is None else f' of {shape}'}"
+        if found.dtype != np.float32 or found.shape != (found.shape if shape is None else tuple(shape)):
+            return f"{name} as {found.dtype} of {found.shape}, and not as float32 of {shape or found.shape}"
+    return ""

@@ -21,7 +21,8 @@ from pydantic import PydanticUndefinedAnnotation
 
 from fedtext import metrics
 from fedtext.adversaries import ATTACKS, Attack, Collusion
-from fedtext.aggregations import AGGREGATIONS, Aggregation, IndividualAggregation, SumAggregation
+from fedtext.aggregations import AGGREGATIONS, Aggregation
+from fedtext.aggregations.base import undeclared
 from fedtext.audits import AUDITS, Audit
 from fedtext.config.claims import inherited_claims
 from fedtext.corpora import CORPORA, CorpusConfig
@@ -260,9 +261,8 @@ def lacking(cls: type) -> str:
     """Return what a class lacks that Python does not require."""
     if issubclass(cls, ModelConfig) and not issubclass(cls, ClassifierConfig | LanguageConfig):
         return "ClassifierConfig or LanguageConfig as a base"
-    scales = issubclass(cls, SumAggregation) and cls.scales()
-    if (scales or issubclass(cls, IndividualAggregation)) and not hasattr(cls, "secure"):
-        return "secure"
+    if issubclass(cls, Aggregation):
+        return undeclared(cls)
     if issubclass(cls, Mechanism) and (claims := inherited_claims(cls)):
         return f"{' and '.join(claims)} of its own beside what it overrides"
     if issubclass(cls, Attack) and not issubclass(cls, Collusion):

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedtext.aggregations import IndividualAggregation
-from fedtext.aggregations.base import problem_of
 from fedtext.canaries.audit import CanaryAudit
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
@@ -15,6 +14,7 @@ from fedtext.layout import Layout
 from fedtext.messages import Update
 from fedtext.metrics import reported
 from fedtext.server.aggregation import Summation, weighed
+from fedtext.server.aggregation_state import AggregationState
 from fedtext.server.fleet import Fleet
 from fedtext.server.method_state import MethodState
 from fedtext.server.noise import ServerNoise
@@ -36,6 +36,10 @@ class ServerStep:
     Attributes:
         moments: State of the server's optimizer.
         method_state: State of the method at the server.
+        aggregation_state: What the aggregation keeps.
+
+    Raises:
+        UserError: What the aggregation keeps before the first round is not as it has to be.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class ServerStep:
         self.noise = ServerNoise(experiment, clients, sent, fleet.noise, kept)
         self.canaries = CanaryAudit(experiment, clients, fleet.noise, self.layout, fleet.withheld, kept)
         self.method_state = MethodState(experiment.method, shared, experiment.model.fixes, kept)
+        self.aggregation_state = AggregationState(experiment.aggregation, shared, clients, kept)
         self.moments: Moments = {name: tensor for name, tensor in (kept or {}).items() if not name.startswith("#")}
 
     def run(
@@ -102,13 +107,12 @@ class ServerStep:
             return flat_N, {}
         weights: list[float] = []
         given = weighed(chain([first], updates), self.summation.weight, weights)
-        returned = aggregation.aggregate(self.layout.views(flat_N), given, self.summation.weight)
-        if problem := problem_of(returned, self.layout.shapes):
-            raise UserError(f"aggregation {aggregation.name}: aggregate returned {problem}")
-        aggregated, metrics = returned[0], reported.as_floats(returned[1])
+        before, weight = self.layout.views(flat_N), self.summation.weight
+        aggregated, metrics, following = self.aggregation_state.aggregate(aggregation, before, given, weight)
         state_N = self.layout.pack(aggregated)
         for _ in given:  # the aggregation may not use all of them, but all have been sent
             pass
+        self.aggregation_state.keep(following)  # only now: too few updates, and the round is repeated
         if self.experiment.server.optimizer.plain and not self.method_state.steps:
             return state_N, metrics
         return self._moved(flat_N, np.subtract(state_N, flat_N, dtype=np.float64), sum(weights)), metrics
@@ -125,5 +129,5 @@ class ServerStep:
 
     def to_keep(self) -> Moments:
         """Return the tensors for a checkpoint."""
-        kept = self.moments | self.method_state.to_keep() | self.noise.to_keep()
+        kept = self.moments | self.method_state.to_keep() | self.aggregation_state.to_keep() | self.noise.to_keep()
         return kept | dict(self.canaries.to_keep())

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load, save
 
 from fedtext.accounting.entry import Bound, Sent
 from fedtext.aggregations import Aggregation, IndividualAggregation, SumAggregation
-from fedtext.aggregations.base import problem_of
+from fedtext.aggregations.base import Kept, problem_of, problem_of_kept
 from fedtext.errors import UserError
 from fedtext.layout import TABLE
 from fedtext.ledger import ledger
@@ -184,7 +185,8 @@ def check_aggregation(aggregation: Aggregation, **sections: Any) -> None:
     """Check the properties of an aggregation.
 
     It does not change its arguments, returns parameters of the same shapes, treats rows that a client does not have as
-    unchanged, and an interrupted run ends with the same bits.
+    unchanged, and an interrupted run ends with the same bits. What it keeps has the same names and shapes after each
+    round, is not changed in place, and gives the same bits after it has been saved and loaded.
 
     Args:
         aggregation: The aggregation, with its keys.
@@ -205,25 +207,75 @@ def check_aggregation(aggregation: Aggregation, **sections: Any) -> None:
 
 
 def _check_individual(aggregation: IndividualAggregation) -> None:
-    state, rows = _received(), np.arange(0, SHAPES[TABLE][0], 2, dtype=np.int32)
-    draws = generator(0, "testing/cohort")
-    own, whole = [], []
-    for client in range(5):
-        tensors = {name: draws.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
-        tensors[TABLE][1::2] = 0
-        whole.append(Update(client, client + 1, tensors))
-        own.append(Update(client, client + 1, tensors | {TABLE: tensors[TABLE][rows]}, rows))
+    state, (own, whole) = _received(), _cohort("testing/cohort")
     before = copy.deepcopy((state, whole))
     with no_global_draws(aggregation.name):
         returned = aggregation.aggregate(state, iter(whole))
     problem = problem_of(returned, SHAPES)
     expect(not problem, f"{aggregation.name} returned {problem}")
     after, metrics = returned
-    kept = _equal(state, before[0]) and all(
-        _equal(one.tensors, other.tensors) for one, other in zip(whole, before[1], strict=True)
-    )
-    expect(kept, f"{aggregation.name} changes its arguments: return new tensors")
+    _check_kept(aggregation, (state, whole), before)
     finite = all(np.isfinite(tensor).all() for tensor in after.values())
     expect(finite and all(map(math.isfinite, metrics.values())), f"the result of {aggregation.name} is not finite")
     equal = _equal(aggregation.aggregate(state, iter(own))[0], after)
     expect(equal, f"{aggregation.name} does not treat rows that a client does not have as unchanged")
+    if aggregation.keeps_state():
+        _check_state(aggregation)
+
+
+def _cohort(purpose: str) -> tuple[list[Update], list[Update]]:
+    """Return the updates of five clients that do not have every other row of the table: without these, and with zeros
+    in them."""
+    draws, rows = generator(0, purpose), np.arange(0, SHAPES[TABLE][0], 2, dtype=np.int32)
+    own, whole = [], []
+    for client in range(5):
+        tensors = {name: draws.standard_normal(shape).astype(np.float32) for name, shape in SHAPES.items()}
+        tensors[TABLE][1::2] = 0
+        whole.append(Update(client, client + 1, tensors))
+        own.append(Update(client, client + 1, tensors | {TABLE: tensors[TABLE][rows]}, rows))
+    return own, whole
+
+
+Given = tuple[Mapping[str, NDArray[np.float32]], Sequence[Update]]  # parameters and updates
+
+
+def _check_kept(aggregation: IndividualAggregation, given: Given, before: Given) -> None:
+    kept = _equal(given[0], before[0]) and all(
+        _equal(one.tensors, other.tensors) for one, other in zip(given[1], before[1], strict=True)
+    )
+    expect(kept, f"{aggregation.name} changes its arguments: return new tensors")
+
+
+def _check_state(aggregation: IndividualAggregation) -> None:
+    """Check what an aggregation keeps over two rounds."""
+    name, state = aggregation.name, _received()
+    before = copy.deepcopy(state)
+    begun = aggregation.server_state(state, 5)
+    expect(_equal(state, before), f"server_state of {name} changes its arguments: return new arrays")
+    problem = problem_of_kept(begun, None)
+    expect(not problem, f"server_state of {name} returned {problem}")
+    shapes = {key: array.shape for key, array in begun.items()}
+    server = _reloaded(begun)
+    for purpose in ("testing/cohort", "testing/later"):
+        own, whole = _cohort(purpose)
+        given, held = copy.deepcopy((state, whole)), copy.deepcopy(server)
+        with no_global_draws(name):
+            returned = aggregation.server_step(server, state, iter(whole))
+        expect(isinstance(returned, tuple) and len(returned) == 3, f"server_step of {name} returns no three mappings")
+        problem = problem_of(returned[:2], SHAPES) or problem_of_kept(returned[2], shapes)
+        expect(not problem, f"server_step of {name} returned {problem}")
+        _check_kept(aggregation, (state, whole), given)
+        expect(_equal(server, held), f"server_step of {name} changes what was kept: return new arrays")
+        after, _, following = copy.deepcopy(returned)
+        again, _, kept = aggregation.server_step(_reloaded(server), state, iter(whole))
+        same = _equal(again, after) and _equal(kept, following)
+        expect(same, f"server_step of {name} returns other bits from the same state: it keeps something beside it")
+        again, _, kept = aggregation.server_step(server, state, iter(own))
+        equal = _equal(again, after) and _equal(kept, following)
+        expect(equal, f"server_step of {name} does not treat rows that a client does not have as unchanged")
+        state, server = after, _reloaded(following)
+
+
+def _reloaded(kept: Kept) -> dict[str, NDArray[np.float32]]:
+    """Return what is kept as a checkpoint has it, in the order of names."""
+    return dict(sorted(load(save({name: np.array(array, order="C") for name, array in kept.items()})).items()))

@@ -84,6 +84,15 @@ def test_the_mechanism_that_sends_fewer_numbers_passes_its_check_and_restores_la
     assert np.array_equal(top.restore(dict(sent), received)["table"], large)
 
 
+def test_the_aggregation_with_a_state_passes_its_check(tmp_path: Path) -> None:
+    _, second = re.findall(r"```python\n(.*?)```", PAGES["write-an-aggregation"], re.S)
+    (tmp_path / "trusted.py").write_text(second)
+    ((kind, cls),) = loading.load_plugin(loading.find_plugin(tmp_path / "trusted.py")).parts
+    assert kind.word == "aggregation"
+    assert cls.keeps_state()
+    testing.check_aggregation(cls())
+
+
 def test_the_method_of_the_readme_passes_its_check() -> None:
     ((kind, cls),) = loading.load_plugin(loading.find_plugin(PLUGIN)).parts
     assert kind.word == "method"

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedtext.aggregations import IndividualAggregation
 from fedtext.aggregations.lora import LoRA
-from fedtext.config.compatibility.aggregation import silent
+from fedtext.config.compatibility.aggregation import silent, told
 from fedtext.methods.base import Method
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def methods(e: "Settings") -> Iterator[str]:
         yield f"{_KEY}: {name} shares other parameters in some rounds, and {_ROUNDS}: use another method"
     if isinstance(e.aggregation, LoRA):
         yield f"{_KEY}: aggregation lora combines factors that began alike: leave out one of them"
+    if isinstance(e.aggregation, IndividualAggregation) and e.aggregation.keeps_state():
+        yield f"{_KEY}: {told(e)} has a state at the server, which is defined for rounds: leave out one of them"
 
 
 def guarantees(e: "Settings") -> Iterator[str]:
