@@ -2,6 +2,7 @@
 
 from fedtext.aggregations.attention import Attention
 from fedtext.aggregations.base import Aggregation, IndividualAggregation, SumAggregation
+from fedtext.aggregations.centered_clipping import CenteredClipping
 from fedtext.aggregations.geometric_median import GeometricMedian
 from fedtext.aggregations.krum import Krum
 from fedtext.aggregations.lora import LoRA
@@ -16,6 +17,7 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {
     "trimmed_mean": TrimmedMean,
     "norm_bounded": NormBounded,
     "geometric_median": GeometricMedian,
+    "centered_clipping": CenteredClipping,
     "krum": Krum,
     "attention": Attention,
     "lora": LoRA,

@@ -23,7 +23,7 @@ class Server(Strict):
     weights: Literal["samples", "uniform"] = Field(
         "samples",
         description="weights of clients; samples: n_k / sum n_j of the participants; uniform: equal; for aggregations "
-        "that are a mean, and geometric_median",
+        "that are a mean, geometric_median and centered_clipping",
     )
     absent_rows: Literal["unchanged", "holders_only"] = Field(
         "unchanged",

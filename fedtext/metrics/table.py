@@ -234,6 +234,11 @@ METRICS: list[Metric] = [
     _combined("norm_scaled", "share of updates that were scaled down to the norm (norm_bounded)", unit="fraction"),
     _combined("trimmed", "number of updates left out at each end of a coordinate (trimmed_mean)"),
     _combined("geometric_clients", "effective number of clients in the last Weiszfeld iteration (geometric_median)"),
+    _combined(
+        "centered_scaled",
+        "share of updates that were clipped around the centre, in the last iteration (centered_clipping)",
+        unit="fraction",
+    ),
     _combined("krum_client", "client, counted from 0, whose update has the smallest score (krum)"),
     _combined(
         "lora_error",

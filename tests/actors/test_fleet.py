@@ -258,12 +258,13 @@ def test_clients_that_begin_by_the_simulated_clock_are_the_same_in_actors() -> N
 @pytest.mark.ray
 @pytest.mark.usefixtures("started")
 def test_an_aggregation_gives_the_bits_of_one_process_and_is_added_up_in_the_actors_if_sums_are_enough() -> None:
-    """One that takes sums, the same with adversaries who collude, one that compares updates, and one of updates of
-    unequal ranks; the others read the same updates in the same order."""
+    """One that takes sums, the same with adversaries who collude, one that compares updates, one that keeps something
+    over rounds, and one of updates of unequal ranks; the others read the same updates in the same order."""
     colluding = {"adversaries": {"fraction": 0.3, "attack": "little_is_enough"}}
     unequal = {"model": SCRATCH | {"adapter": {"lora": {"ranks": {1: 0.4, 2: 0.4, 4: 0.2}}}}}
     configured = CONFIGURED | {"lora": {"lora": {"factors": "svd"}}}
-    for name, more in (("norm_bounded", {}), ("norm_bounded", colluding), ("multi-krum", {}), ("lora", unequal)):
+    plain = (("norm_bounded", {}), ("multi-krum", {}), ("centered_clipping", {}))
+    for name, more in (*plain, ("norm_bounded", colluding), ("lora", unequal)):
         experiment = tiny.experiment(training=THREE, server={"aggregation": configured[name]}, **more)
         federation = in_actors(experiment)
         fleet, rounds, folded = federation.fleet, [], []

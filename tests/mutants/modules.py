@@ -4,6 +4,7 @@ from pathlib import Path
 
 MODULES: dict[str, tuple[str, ...]] = {
     "aggregations/attention": ("fedatt", "aggregations"),
+    "aggregations/centered_clipping": ("centered_clipping", "aggregations"),
     "aggregations/geometric_median": ("aggregations",),
     "aggregations/krum": ("aggregations", "aggregation_keys"),
     "aggregations/norm_bounded": ("aggregations",),

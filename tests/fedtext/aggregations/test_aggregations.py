@@ -38,6 +38,7 @@ ONCE = tiny.TRAINING | {"rounds": 1}
 CONFIGURED: dict[str, Any] = {name: name for name in AGGREGATIONS if name != "lora"} | {
     "trimmed_mean": {"trimmed_mean": {"share": 0.2}},
     "norm_bounded": {"norm_bounded": {"norm": 0.05}},
+    "centered_clipping": {"centered_clipping": {"radius": 0.05, "iterations": 2}},
     "multi-krum": {"krum": {"attackers": 1, "keep": 3}},
 }
 EACH = [name for name in CONFIGURED if name not in ("mean", "norm_bounded")]
@@ -268,7 +269,7 @@ def test_own_rows_equal_all_rows_and_a_resumed_run_ends_with_the_same_bits(name:
     assert {metric for metric in last.metrics if find(metric) is None} == set()
 
 
-@pytest.mark.parametrize("name", ["mean", "norm_bounded", "geometric_median"])
+@pytest.mark.parametrize("name", ["mean", "norm_bounded", "geometric_median", "centered_clipping"])
 def test_weights_are_those_of_the_server(name: str) -> None:
     equal, counted = (run("fedavg", name, training=ONCE, server={"weights": w}) for w in ("uniform", "samples"))
     assert not np.array_equal(equal.flat, counted.flat)

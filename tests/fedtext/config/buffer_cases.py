@@ -36,6 +36,12 @@ BUFFER: list[tuple[Any, Any, dict[str, Any], str]] = [
         "aggregation lora combines factors that began alike",
     ),
     (
+        buffer.methods,
+        "fedavg",
+        _PACE | {"server": _BUFFER | {"aggregation": {"centered_clipping": {"radius": 1.0}}}},
+        "aggregation centered_clipping has a state at the server, which is defined for rounds",
+    ),
+    (
         buffer.guarantees,
         "fedavg",
         _PACE | {"uplink": ["clip"], "server": _BUFFER | {"weights": "uniform", "noise": {"multiplier": 1}}},

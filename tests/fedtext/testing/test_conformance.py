@@ -38,6 +38,11 @@ SMALL: dict[str, dict[str, Any]] = {
 RECURRENT = {"embedding": {"dim": 5}, "hidden": 4, "head": {"hidden": 3}}
 BEFORE: dict[str, list[Any]] = {"gaussian": [Clip(norm=0.5)], "randomized_response": [Quantize()]}
 MECHANISM_KEYS: dict[str, dict[str, Any]] = {"project": {"d1": 2, "d2": 4}, "clip": {"norm": 0.5}}
+AGGREGATION_KEYS: dict[str, dict[str, Any]] = {
+    "norm_bounded": {"norm": 0.05},
+    "trimmed_mean": {"share": 0.2},
+    "centered_clipping": {"radius": 3.0, "iterations": 2},
+}
 AGGREGATION_SECTIONS: dict[str, dict[str, Any]] = {
     "lora": {"model": {"name": "transformer", "adapter": {}} | SMALL["transformer"]},
 }
@@ -61,10 +66,9 @@ def test_mechanisms(name: str) -> None:
     check_mechanism(MECHANISMS[name](**MECHANISM_KEYS.get(name, {})), BEFORE.get(name, []))
 
 
-@pytest.mark.parametrize("name", slow_but(AGGREGATIONS, "mean", "median", "attention"))
+@pytest.mark.parametrize("name", slow_but(AGGREGATIONS, "mean", "median", "attention", "centered_clipping"))
 def test_aggregations(name: str) -> None:
-    keys: dict[str, Any] = {"norm_bounded": {"norm": 0.05}, "trimmed_mean": {"share": 0.2}}.get(name, {})
-    check_aggregation(AGGREGATIONS[name](**keys), **AGGREGATION_SECTIONS.get(name, {}))
+    check_aggregation(AGGREGATIONS[name](**AGGREGATION_KEYS.get(name, {})), **AGGREGATION_SECTIONS.get(name, {}))
 
 
 @pytest.mark.parametrize("name", MODELS)
