@@ -65,7 +65,7 @@ def graph(
         threshold: Share of a client's neighbours that open its secrets.
         colluding: Largest share of clients that show the server all they have.
         dropping: Largest share of clients that drop out.
-        unawaited: Number of clients that the round does not wait for, see ``late``.
+        unawaited: Number of clients that the round does not wait for (``Participation.late``).
     """
     bad, away = counted(colluding, clients), min(clients, unawaited + counted(dropping, clients))
     if neighbors is not None:

@@ -176,6 +176,15 @@ class Participation(Strict):
         """Return the number of clients that are sampled for a round that needs so many."""
         return math.ceil(round(self.over_selection * needed, 9))  # 1.1 * 50 is more than 55 in floating point
 
+    def late(self, clients: int, invited: int) -> int:
+        """Return how many clients of a round it does not wait for: all but those it needs, with ``over_selection``.
+
+        Args:
+            clients: Number of clients.
+            invited: Number of the round's clients.
+        """
+        return max(0, invited - self.largest(clients)) if self.over_selection > 1 else 0
+
     def summed(self, clients: int, buffer: int | None) -> int:
         """Return the number of ``clients`` clients whose updates a round is expected to add up; at least 1.
 

@@ -84,12 +84,14 @@ def failing(experiment: "Experiment", clients: int, rounds: int, delta: float) -
     if not secure or not secure.masks or not composition.available():
         return []
     asked = secure.neighbors, secure.threshold, secure.colluding, secure.dropping
-    chance = graph(experiment.participation.invited(clients), *asked).uncovered
+    invited = experiment.participation.invited(clients)
+    chance = graph(invited, *asked, experiment.participation.late(clients, invited)).uncovered
     if rounds * chance > delta:
+        colluding = f" with {secure.colluding:.0%} of a round's clients, who" if secure.colluding else ", which"
         return [
-            f"{FAILING}: not against a server with {secure.colluding:.0%} of a round's clients, who may see more than "
-            f"the sum in each round with a chance of up to {chance:.2g}, and delta is {delta:g}: raise "
-            "server.secure_aggregation.neighbors, or lower colluding"
+            f"{FAILING}: not against a server{colluding} may see more than the sum in each round with a chance of up "
+            f"to {chance:.2g}, and delta is {delta:g}: raise server.secure_aggregation.neighbors, or lower "
+            f"{'colluding' if secure.colluding else 'dropping or participation.over_selection'}"
         ]
     if chance <= HIDDEN:  # as where neighbors is chosen
         return []

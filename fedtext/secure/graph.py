@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 _MORE = 200  # clients of a round beyond those that there are, among which enough are looked for
 
 
-def late(experiment: "Experiment", clients: int, invited: int) -> int:
-    """Return how many clients of a round it does not wait for: all but those it needs, with ``over_selection``.
-
-    Args:
-        experiment: The experiment.
-        clients: Number of its clients.
-        invited: Number of the round's clients.
-    """
-    config = experiment.participation
-    return max(0, invited - config.largest(clients)) if config.over_selection > 1 else 0
-
-
 def withstands(experiment: "Experiment", clients: int) -> str:
     """Return in one sentence what rounds withstand; empty without masks.
 
@@ -52,7 +40,7 @@ def withstands(experiment: "Experiment", clients: int) -> str:
     participation = experiment.participation
     given = config.neighbors, config.threshold, config.colluding, config.dropping
     asked, times = participation.invited(clients), participation.over_selection
-    left = late(experiment, clients, asked)
+    left = participation.late(clients, asked)
 
     def rounds(of: int) -> Graph:
         return graph(of, *given, left if of == asked else of - int(of / times + 1e-9))
@@ -79,7 +67,7 @@ def check_late(experiment: "Experiment", clients: int) -> None:
         UserError: No round could be opened.
     """
     config, asked = experiment.server.secure_aggregation, experiment.participation.invited(clients)
-    left = late(experiment, clients, asked)
+    left = experiment.participation.late(clients, asked)
     if not config or not config.masks or not left:
         return
     made = graph(asked, asked, config.threshold, 0.0, 0.0, left)

@@ -10,7 +10,7 @@ from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.secure import records, shamir
 from fedtext.secure.client import PRIVATE, SEED
-from fedtext.secure.graph import late, neighbors_of
+from fedtext.secure.graph import neighbors_of
 from fedtext.secure.keys import KEY, KeyPair, add_mask, check_installed
 from fedtext.secure.ring import RingSum
 from fedtext.server.aggregation import Sum
@@ -69,7 +69,9 @@ class SecureAggregation:
                 "raise participation.fraction",
             )
         given = config.neighbors, config.threshold, config.colluding, config.dropping
-        self.plan = graph(len(invited), *given, late(self.experiment, len(self.fleet.clients), len(invited)))
+        self.plan = graph(
+            len(invited), *given, self.experiment.participation.late(len(self.fleet.clients), len(invited))
+        )
         rng = self.noise.paired(self.experiment.seed, f"neighbors/{attempt}", round_)
         around = neighbors_of(invited, self.plan.neighbors, rng)
         self.keys = self._ask("keys", dict.fromkeys(invited, b""))

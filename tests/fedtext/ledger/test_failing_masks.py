@@ -9,7 +9,7 @@ from fedtext.accounting.masks import HIDDEN, graph
 from fedtext.ledger import ledger
 from fedtext.ledger.assumptions import FAILING
 from fedtext.ledger.together import Trial, together
-from fedtext.secure.graph import neighbors_of
+from fedtext.secure.graph import neighbors_of, withstands
 from tests import tiny
 from tests.loops import nonempty
 
@@ -72,3 +72,21 @@ def test_bits_that_only_masks_shuffle_have_the_same_chance() -> None:
         made = tiny.experiment(**bits, server={"weights": "uniform", "secure_aggregation": secure})
         (entry,) = (entry for entry in ledger(made, 1000, CLIENTS, 5) if entry.mechanism == "wire.shuffle")
         assert entry.assumptions.count(f"{FAILING}: not against a server") == times
+
+
+def test_clients_that_a_round_does_not_wait_for_are_missing_among_neighbours() -> None:
+    """With 12 neighbours the ring of those who answer may fall apart: the server says the same before the run."""
+    late = {"fraction": 0.5, "min_clients": 40, "over_selection": 1.5, "pace": {}}
+    secure = {"neighbors": 12, "threshold": 0.6, "colluding": 0.0, "dropping": 0.0}
+    bits = {"uplink": [{"quantize": {}}, {"randomized_response": {"epsilon": 1.0}}], "wire": {"shuffle": True}}
+    server = {"weights": "uniform", "secure_aggregation": secure}
+    made = tiny.experiment(**bits, server=server, participation=late)
+    (entry,) = (entry for entry in ledger(made, 1000, CLIENTS, 5) if entry.mechanism == "wire.shuffle")
+    assert "with a chance of at most 0.00055" in withstands(made, CLIENTS)
+    assert (
+        f"{FAILING}: not against a server, which may see more than the sum in each round with a chance of up to "
+        in (entry.assumptions)
+    )
+    assert "0.00055, and delta is 1e-05: raise server.secure_aggregation.neighbors, or lower dropping or " in (
+        entry.assumptions
+    )
