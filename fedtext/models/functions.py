@@ -56,8 +56,9 @@ def first_order(backward: Backward) -> Backward:
         if torch.is_grad_enabled():
             raise UserError(
                 "its loss differentiates a gradient (create_graph=True, or torch.func.grad), and this part of the "
-                "model has no second derivative: use a recurrent model or a transformer with training.engine: "
-                "reference; a first derivative alone is taken by torch.autograd.grad without create_graph"
+                "model has no second derivative: use a recurrent model, or a transformer with attention: eager, with "
+                "training.engine: reference; a first derivative alone is taken by torch.autograd.grad without "
+                "create_graph"
             )
         return backward(ctx, *upstream)
 

@@ -27,6 +27,11 @@ def engine(e: "Settings") -> Iterator[str]:
             f"training.engine: the loss of method {e.method.name} takes second derivatives, which {asked} does not "
             "have: leave engine at auto"
         )
+    if e.method.derivatives == 2 and getattr(model, "attention", "") == "sdpa":
+        yield (
+            f"model.attention: the loss of method {e.method.name} takes second derivatives, which sdpa does not have: "
+            "use eager"
+        )
     if asked == "triton" and e.training.tf32:
         yield "training.tf32: the engine triton does not use TF32; leave it out, or use cells"
 

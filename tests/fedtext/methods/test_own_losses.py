@@ -139,6 +139,16 @@ def test_second_derivatives_are_taken_by_the_reference_engine() -> None:
     ]
 
 
+def test_attention_without_second_derivatives_is_refused_before_training() -> None:
+    model = {"name": "transformer", "embedding": {"dim": 4}, "layers": 1, "heads": 2, "intermediate": 4}
+    made = with_method(Twice(), model=model)
+    assert list(problems(made)) == [
+        "model.attention: the loss of method twice takes second derivatives, which sdpa does not have: use eager"
+    ]
+    assert not list(problems(with_method(Twice(), model=model | {"attention": "eager"})))
+    assert not list(problems(with_method(Sharp(), model=model)))
+
+
 @pytest.mark.parametrize("method", [Sharp(), Twice()])
 def test_clients_whose_loss_takes_gradients_are_trained_one_by_one(method: Method) -> None:
     assert stack_size(with_method(method), 1000) == (

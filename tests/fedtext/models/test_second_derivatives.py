@@ -48,5 +48,5 @@ def test_engines_refuse_second_derivatives_that_they_do_not_have(config: Any, en
 
 @pytest.mark.parametrize("engine", ["reference", "native"])
 def test_bags_of_words_refuse_second_derivatives(engine: str) -> None:
-    with pytest.raises(UserError, match=r"use a recurrent model or a transformer"):
+    with pytest.raises(UserError, match=r"use a recurrent model, or a transformer with attention: eager"):
         curvature(BAG, engine)
