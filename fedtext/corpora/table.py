@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _FEW = 20  # number of labels allowed in a table of any length
+_SAID = 10  # number of listed classes in a message
 
 
 class TableCorpus(TableKeys, LabelledCorpus):
@@ -112,6 +113,8 @@ class TableCorpus(TableKeys, LabelledCorpus):
             return value
         names = [str(name).strip() if isinstance(name, (str, bool, int, float)) else name for name in value]
         names = [name.lower() if isinstance(name, str) and name.lower() in BOOLEANS else name for name in names]
+        if "" in names:
+            raise ValueError("a label that is empty is of no row: leave it out")
         twice = [name for place, name in enumerate(names) if name in names[:place]]
         if twice:
             raise ValueError(f"{twice[0]} is there twice: list each label once")
@@ -196,14 +199,24 @@ class TableCorpus(TableKeys, LabelledCorpus):
         known_N = np.array([as_listed(label) in self.classes for label in table["label"].to_pylist()], bool)
         if self.missing == "refuse" and not known_N.all():
             count, first = int((~known_N).sum()), table["label"][int(known_N.argmin())].as_py()
-            rows = f"{count:,} rows have other labels (the first {first!r})" if count > 1 else f"1 row has {first!r}"
+            rows = f"{count:,} rows have other labels (the first {first!r}) than"
+            if count == 1:
+                rows = f"1 row has {first!r}, which is none of"
             raise UserError(
-                f"corpus.classes: {self.what}: {rows}: add what is missing, or leave such rows out with "
-                "corpus.missing: drop"
+                f"corpus.classes: {self.what}: {rows} {self._listed}: add what is missing, or leave such rows out "
+                "with corpus.missing: drop"
             )
         if not known_N.any():
-            raise UserError(f"corpus.classes: {self.what} has no row with one of these labels: correct them")
+            raise UserError(f"corpus.classes: {self.what} has no row with {self._listed}: correct them")
         return table.filter(pyarrow.array(known_N))
+
+    @property
+    def _listed(self) -> str:
+        """The listed classes in words. YAML has made true and false of yes, no, on and off."""
+        assert self.classes is not None
+        more = ", ..." if len(self.classes) > _SAID else ""
+        hint = " (put yes, no, on and off in quotation marks)" if BOOLEANS.intersection(self.classes) else ""
+        return f"{', '.join(map(repr, self.classes[:_SAID]))}{more}{hint}"
 
     def _partitioned(self, rows: Rows, seed: int) -> list[RawClient]:
         """Split the texts over clients by the partition."""

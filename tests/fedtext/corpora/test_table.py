@@ -55,14 +55,28 @@ def test_classes_can_be_listed_so_that_no_label_of_a_client_becomes_one(tmp_path
     assert (dealt.classes, sum(len(client.train) for client in dealt.clients)) == (4, 38)
     refused = complaint(path, **KEYS, classes=["10", "2"])
     assert "corpus.classes: " in refused
-    assert "12 rows have other labels (the first '1'): add what is missing, or leave such rows out" in refused
+    assert "12 rows have other labels (the first '1') than '10', '2': add what is missing, or leave such" in refused
     kept = read(path, **KEYS, classes=["10", "2"], missing="drop")
     assert sum(len(getattr(client, side)) for client in kept.clients for side in SIDES) == 36
-    assert "no row with one of these labels" in complaint(path, **KEYS, classes=["a", "b"], missing="drop")
+    assert "no row with 'a', 'b': correct them" in complaint(path, **KEYS, classes=["a", "b"], missing="drop")
     truths = write(tmp_path / "b.csv", {"text": REVIEWS["text"], "label": ["True", "false", "TRUE", "False"] * 12})
     assert read(truths, clients=2, classes=[True, False]).labels == ("true", "false")
     with pytest.raises(ValidationError, match="true is there twice: list each label once"):
         TableCorpus(path="r.csv", classes=["true", True])  # type: ignore[arg-type]
+
+
+def test_a_label_that_yaml_reads_as_another_value_is_said_with_what_is_listed(tmp_path: Path) -> None:
+    answers = write(tmp_path / "a.csv", {"text": REVIEWS["text"], "label": ["yes", "no"] * 24})
+    assert (
+        "48 rows have other labels (the first 'yes') than 'true', 'false' (put yes, no, on and off in quotation "
+        in (complaint(answers, clients=2, classes=[True, False]))
+    )
+    once = write(tmp_path / "o.csv", {"text": REVIEWS["text"], "label": [*["a", "b"] * 23, "a", "c"]})
+    assert "1 row has 'c', which is none of 'a', 'b': add" in complaint(once, clients=2, classes=["a", "b"])
+    many = complaint(answers, clients=2, classes=list(range(12)))
+    assert "than '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', ...: add" in many
+    with pytest.raises(ValidationError, match="a label that is empty is of no row: leave it out"):
+        TableCorpus(path="r.csv", classes=["a", " "])
 
 
 def test_a_text_may_be_called_like_its_representation(tmp_path: Path) -> None:
