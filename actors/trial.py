@@ -155,6 +155,9 @@ def rounds(
         can use, ``uncopied`` if the run's copy at a URI cannot be brought up to date from this round on, ``short`` if
         it has fewer actors than planned, ``machines`` names those that clients have been trained on, ``changed`` if
         results begin to depend on them.
+
+    Raises:
+        ActorLostError: A client actor was lost.
     """
     experiment, shipment = assignment.experiment, assignment.shipment
     group = ray.util.get_current_placement_group()

@@ -124,6 +124,7 @@ class IndividualAggregation(Aggregation):
             name.
 
         Raises:
+            NotImplementedError: The class has neither this nor ``server_step``.
             UserError: There are too few updates.
         """
         if not self.keeps_state():

@@ -22,6 +22,7 @@ SUMS = (
     "keys are not signed, so that one that puts its own in their place would see updates"
 )
 
+_VECTORS_READ = "beside its own a client reads the words of the vectors that it starts from"
 NOISED = "server.noise: each client adds its share of the noise before the masks: the server sees no sum without it"
 UNMASKED = (
     "server.secure_aggregation.masks: false: the server sees each update, in integers without masks; this is for "
@@ -45,7 +46,7 @@ def reveals(experiment: Experiment, entries: Sequence[Entry] = ()) -> list[str]:
         if isinstance(experiment.corpus.text, BPE) and experiment.corpus.text.of_clients:
             counts = "its train texts, for the tokenizer, and "
         following = [*_prepared(experiment)[1:], *_handed_over(experiment)]
-        more = ", and what follows" if following else ""
+        more = ", and what follows" if set(following) - {_VECTORS_READ} else ""
         return [f"nothing leaves a client but {counts}the metrics that are reported{more}", *following]
     metrics = (
         "its perplexities, with how many words and bytes they are of and how many words were guessed"
@@ -250,7 +251,7 @@ def _prepared(experiment: Experiment) -> list[str]:
         ]
         drawn = experiment.model.embedding.own
         if has_vectors(sources) and (drawn is None or drawn.words != "all"):
-            said.append("beside its own a client reads the words of the vectors that it starts from")
+            said.append(_VECTORS_READ)
     elif corpus.releases:
         said = [f"the vocabulary is released from every client's words, with a guarantee ({corpus.releases.name})"]
     elif corpus.counts_words:

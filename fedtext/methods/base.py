@@ -183,7 +183,11 @@ class Method(Strict, ABC):
         return {}
 
     def extras(self, shared: Tensors) -> State:
-        """Return tensors of the shapes of what clients send beside an update. Their values do not matter."""
+        """Return tensors of the shapes of what clients send beside an update. Their values do not matter.
+
+        Args:
+            shared: The shared parameters that clients move; empty where only the names of groups are asked for.
+        """
         return {}
 
     def gradient(self, gradients: Tensors, local: Local) -> Tensors:

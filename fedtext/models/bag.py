@@ -57,6 +57,7 @@ class BagClassifier(ClassifierConfig):
     dense_init: DenseInit = Field("torch", description=DENSE)
     padding = False
     takes_values = True
+    second_order = False
 
     @property
     def native(self) -> bool:
@@ -100,6 +101,7 @@ class LogisticClassifier(ClassifierConfig):
     output: Literal["sigmoid"] = Field("sigmoid", description="one unit for two classes")
     padding = False
     takes_values = True
+    second_order = False
 
     @property
     def native(self) -> bool:

@@ -43,6 +43,7 @@ class VectorClassifier(ClassifierConfig):
 
     padding = False
     joins = True
+    second_order = False
 
     @model_validator(mode="after")
     def _counted(self) -> "VectorClassifier":

@@ -27,6 +27,11 @@ def engine(e: "Settings") -> Iterator[str]:
             f"training.engine: the loss of method {e.method.name} takes second derivatives, which {asked} does not "
             "have: leave engine at auto"
         )
+    if e.method.derivatives == 2 and not model.second_order:
+        yield (
+            f"model: the loss of method {e.method.name} takes second derivatives, which {model.name} does not have: "
+            "use a recurrent model, or a transformer with attention: eager"
+        )
     if e.method.derivatives == 2 and getattr(model, "attention", "") == "sdpa":
         yield (
             f"model.attention: the loss of method {e.method.name} takes second derivatives, which sdpa does not have: "

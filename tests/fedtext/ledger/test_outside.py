@@ -73,3 +73,7 @@ def test_what_leaves_clients_for_an_evaluation_and_with_a_saved_model_is_said(me
         assert not any(sentence.startswith(beginning) for sentence in nonempty(plain))
     assert (", and what follows" in asked[0]) == (method == "local_only")
     assert ", and what follows" not in plain[0]
+    vectors = {"embedding": {"dim": 4, "init": {"word2vec": {"corpus": "unlabeled"}}}, "hidden": 4}
+    own = reveals(tiny.experiment("local_only", corpus={"name": "demo", "own_vocabularies": True}, model=vectors))
+    assert "beside its own a client reads" in own[1]
+    assert (", and what follows" in own[0]) == (len(own) > 2)

@@ -146,6 +146,10 @@ def test_attention_without_second_derivatives_is_refused_before_training() -> No
         "model.attention: the loss of method twice takes second derivatives, which sdpa does not have: use eager"
     ]
     assert not list(problems(with_method(Twice(), model=model | {"attention": "eager"})))
+    for name in ("bag", "logistic", "vectors"):
+        (said,) = problems(with_method(Twice(), model={"name": name}))
+        assert said.startswith(f"model: the loss of method twice takes second derivatives, which {name} does not have")
+        assert not list(problems(with_method(Sharp(), model={"name": name})))
     assert not list(problems(with_method(Sharp(), model=model)))
 
 
