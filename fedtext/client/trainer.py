@@ -87,6 +87,11 @@ class Trainer(Host):
         super().restore(states)
         self.audits.forget(states)  # what they have done since
 
+    def release(self, members: Sequence[int]) -> dict[int, bytes]:
+        """Remove clients, and return their private states. What audits have seen of them here is forgotten."""
+        self.audits.forget(members)  # or this host would evaluate them beside the next one
+        return super().release(members)
+
     def train(
         self, flat: NDArray[np.float32], round_: int, members: Sequence[int], audited: Sequence[int] = ()
     ) -> list[Reply]:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 import ray
@@ -31,6 +32,25 @@ def test_very_many_clients_share_objects_and_stay_together(monkeypatch: pytest.M
         fleet.seconds = {client: 1.0 if fleet.home[client] == fleet.home[0] else 0.1 for client in range(16)}
     assert (federation.flat.tobytes(), rounds, fleet.private_states()) == final(local(experiment))[:3]
     assert len(set(map(tuple, homes))) > 1, "the actor of the first ones was slow, and others have left it"
+    fleet.close(keep=True)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("started")
+def test_what_audits_and_evaluations_say_of_clients_that_move_is_of_where_they_are() -> None:
+    """Both actors are told of all clients that are attacked, and each has seen those of its earlier rounds."""
+    audits = [{"word_relations": {"words": ["w3", "w9", "w20"], "top": 4}}]
+    experiment = tiny.experiment("kteps", audits=audits, training=THREE)
+    federation = in_actors(experiment)
+    fleet, rounds, homes = federation.fleet, [], []
+    for record in nonempty(federation.run()):
+        rounds.append(seen(record))
+        homes.append(dict(fleet.home))
+        slow = record.round % 2  # clients leave one actor, and then the other
+        fleet.seconds = {client: 1.0 if place == slow else 0.1 for client, place in fleet.home.items()}
+    assert [rounds] == [final(local(experiment))[1]]
+    for before, after in nonempty(pairwise(homes)):
+        assert sum(before[client] != after[client] for client in before) > 3
     fleet.close(keep=True)
 
 
