@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from ray.exceptions import ActorUnavailableError, NodeDiedError, RayActorError
 
 NODE_DIED = "its node has died"  # as Ray says it
-WHY = {True: NODE_DIED, False: "its process ended"}
 
 
 class ActorLostError(RuntimeError):
@@ -32,5 +31,5 @@ def _why(error: Exception) -> str:
     if isinstance(error, NodeDiedError):
         return NODE_DIED
     if isinstance(error, RayActorError) and not error.actor_init_failed:
-        return WHY[NODE_DIED in str(error)]
+        return NODE_DIED if NODE_DIED in str(error) else "its process ended"
     return str(error).partition("\n")[0]

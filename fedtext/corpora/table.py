@@ -188,7 +188,7 @@ class TableCorpus(TableKeys, LabelledCorpus):
         return Rows(whole, labels, splits_N, clients, clients_N, test, self.validation)
 
     def _of_classes(self, table: "pyarrow.Table") -> "pyarrow.Table":
-        """Return the rows whose labels are classes.
+        """Return the rows whose labels are classes, with the labels as these list them.
 
         Raises:
             UserError: There are others, or none is left.
@@ -196,7 +196,8 @@ class TableCorpus(TableKeys, LabelledCorpus):
         import pyarrow
 
         assert self.classes is not None
-        known_N = np.array([as_listed(label) in self.classes for label in table["label"].to_pylist()], bool)
+        at, labels = table.column_names.index("label"), [as_listed(label) for label in table["label"].to_pylist()]
+        known_N = np.array([label in self.classes for label in labels], bool)
         if self.missing == "refuse" and not known_N.all():
             count, first = int((~known_N).sum()), table["label"][int(known_N.argmin())].as_py()
             rows = f"{count:,} rows have other labels (the first {first!r}) than"
@@ -208,7 +209,7 @@ class TableCorpus(TableKeys, LabelledCorpus):
             )
         if not known_N.any():
             raise UserError(f"corpus.classes: {self.what} has no row with {self._listed}: correct them")
-        return table.filter(pyarrow.array(known_N))
+        return table.set_column(at, "label", pyarrow.array(labels)).filter(pyarrow.array(known_N))
 
     @property
     def _listed(self) -> str:

@@ -63,7 +63,7 @@ def numbered(
 
     Args:
         column: The column.
-        listed: All values that may be in it, in their order, as ``as_listed`` has them; None: those that are.
+        listed: All values that may be in it, in their order; None: those that are.
 
     Returns:
         The values, and the index of each row's value. Those that are not listed have the order of ``ordered``. True
@@ -71,9 +71,7 @@ def numbered(
     """
     coded = column.combine_chunks().dictionary_encode()
     values = coded.dictionary.to_pylist()
-    if listed is not None:
-        values = [as_listed(value) for value in values]
-    elif {value.lower() for value in values} <= BOOLEANS:
+    if listed is None and {value.lower() for value in values} <= BOOLEANS:
         values = [value.lower() for value in values]
     names = ordered(set(values)) if listed is None else list(listed)
     place = {name: number for number, name in enumerate(names)}

@@ -57,7 +57,10 @@ class BagClassifier(ClassifierConfig):
     dense_init: DenseInit = Field("torch", description=DENSE)
     padding = False
     takes_values = True
-    second_order = False
+
+    @property
+    def second_order(self) -> bool:
+        return False
 
     @property
     def native(self) -> bool:
@@ -101,7 +104,10 @@ class LogisticClassifier(ClassifierConfig):
     output: Literal["sigmoid"] = Field("sigmoid", description="one unit for two classes")
     padding = False
     takes_values = True
-    second_order = False
+
+    @property
+    def second_order(self) -> bool:
+        return False
 
     @property
     def native(self) -> bool:

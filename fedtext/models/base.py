@@ -54,7 +54,6 @@ class ModelConfig(Strict, ABC):
         joins: Whether features of a text are inputs beside its words (``Batch.features_BK``) and not rows of the table.
         takes_values: Whether the model uses the values of tokens (``TokenSet.values_T``).
         in_order: Whether the model processes a text token by token, so that ``corpus.max_length`` must be set.
-        second_order: Whether its gradient can be differentiated, with engine ``reference``.
     """
 
     name: str
@@ -64,12 +63,16 @@ class ModelConfig(Strict, ABC):
     joins: ClassVar[bool] = False
     takes_values: ClassVar[bool] = False
     in_order: ClassVar[bool] = False
-    second_order: ClassVar[bool] = True
 
     @property
     def native(self) -> bool:
         """Whether engine ``native`` computes a part of it."""
         return False
+
+    @property
+    def second_order(self) -> bool:
+        """Whether its gradient can be differentiated, with engine ``reference``."""
+        return True
 
     @property
     def as_sets(self) -> bool:

@@ -107,6 +107,10 @@ class TransformerConfig(ModelConfig):
         return self.attention == "sdpa"
 
     @property
+    def second_order(self) -> bool:
+        return self.attention == "eager" and super().second_order  # a language model has none
+
+    @property
     def drawn(self) -> bool:
         return self.adapter is not None
 

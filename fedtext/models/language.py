@@ -46,6 +46,10 @@ class LanguageConfig(ModelConfig):
     padding = False  # <pad> is never predicted
 
     @property
+    def second_order(self) -> bool:
+        return False
+
+    @property
     def reach(self) -> int | None:
         """Largest number of tokens before a word that the network can read; None: any number."""
         return None

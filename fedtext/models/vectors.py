@@ -43,7 +43,6 @@ class VectorClassifier(ClassifierConfig):
 
     padding = False
     joins = True
-    second_order = False
 
     @model_validator(mode="after")
     def _counted(self) -> "VectorClassifier":
@@ -55,6 +54,10 @@ class VectorClassifier(ClassifierConfig):
                 "or leave order out"
             )
         return self
+
+    @property
+    def second_order(self) -> bool:
+        return False
 
     @property
     def as_sets(self) -> bool:

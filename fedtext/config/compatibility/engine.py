@@ -29,13 +29,8 @@ def engine(e: "Settings") -> Iterator[str]:
         )
     if e.method.derivatives == 2 and not model.second_order:
         yield (
-            f"model: the loss of method {e.method.name} takes second derivatives, which {model.name} does not have: "
-            "use a recurrent model, or a transformer with attention: eager"
-        )
-    if e.method.derivatives == 2 and getattr(model, "attention", "") == "sdpa":
-        yield (
-            f"model.attention: the loss of method {e.method.name} takes second derivatives, which sdpa does not have: "
-            "use eager"
+            f"model: the loss of method {e.method.name} takes second derivatives, which this {model.name} does not "
+            "have: use a recurrent classifier, or a transformer with attention: eager"
         )
     if asked == "triton" and e.training.tf32:
         yield "training.tf32: the engine triton does not use TF32; leave it out, or use cells"
