@@ -1,4 +1,4 @@
-"""What is said of a client actor that was lost."""
+"""The message on a client actor that was lost."""
 
 from collections.abc import Mapping
 

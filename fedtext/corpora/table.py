@@ -57,9 +57,9 @@ class TableCorpus(TableKeys, LabelledCorpus):
     classes: tuple[str, ...] | None = Field(
         None,
         min_length=2,
-        description="the labels that are classes, in their order, known before any text is read: rows with another one "
-        "are refused, or left out by missing: drop; null: all labels of the table, which then tells those of single "
-        "clients",
+        description="the labels that are classes, in their order, known before the file is opened: rows with another "
+        "one are refused, or left out by missing: drop; null: all labels of the table, which then tells those of "
+        "single clients",
     )
     folders: tuple[str, ...] = Field(
         ("label",),

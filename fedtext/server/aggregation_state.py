@@ -1,4 +1,4 @@
-"""What an aggregation keeps at the server over rounds."""
+"""The state of an aggregation at the server over rounds."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,7 +15,7 @@ PREFIX = "#aggregation/"  # of its arrays among those of the server's optimizer,
 
 
 class AggregationState:
-    """What an aggregation keeps.
+    """The state of an aggregation.
 
     Args:
         aggregation: The aggregation.
