@@ -28,6 +28,13 @@ def value(instruction: str) -> str:
     return found
 
 
+def commands() -> list[str]:
+    """The commands that make the image: the package is installed, and the rest is compiled."""
+    found = [rest for name, rest in steps() if name == "RUN"]
+    assert len(found) == 2
+    return found
+
+
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The image's working folder, with what its COPY instructions bring there, and nothing else."""
@@ -68,7 +75,7 @@ def test_nothing_runs_as_root() -> None:
 def test_the_base_is_pinned_and_can_be_named_by_its_digest() -> None:
     assert re.fullmatch(r"BASE=rayproject/ray:\d+\.\d+\.\d+-py311-gpu", value("ARG"))
     assert value("FROM") == "${BASE}"
-    assert "-c constraints.txt" in value("RUN")
+    assert "-c constraints.txt" in commands()[0]
 
 
 def test_dependencies_are_installed_before_the_rest_is_copied(image: Path) -> None:
@@ -79,10 +86,20 @@ def test_dependencies_are_installed_before_the_rest_is_copied(image: Path) -> No
     assert (image / "constraints.txt").is_file()
 
 
+def test_everything_is_compiled_in_the_image(image: Path, tmp_path: Path) -> None:
+    """A container that is removed after its command would compile it anew each time."""
+    folder = shutil.copytree(image, tmp_path / "image")
+    argv = [sys.executable, *shlex.split(commands()[1])[1:]]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    for source in nonempty(folder.rglob("*.py")):
+        assert list(source.parent.glob(f"__pycache__/{source.stem}.*.pyc")), source
+
+
 @pytest.mark.slow
 def test_the_package_is_installed_from_what_was_copied(image: Path, tmp_path: Path) -> None:
     """The image's own command but for dependencies, which are those of this environment."""
-    command = shlex.split(value("RUN").partition("&&")[0])
+    command = shlex.split(commands()[0].partition("&&")[0])
     argv = [sys.executable, "-m", *command, "--no-deps", "--target", str(tmp_path / "site"), "--quiet"]
     done = subprocess.run(argv, cwd=image, capture_output=True, text=True, timeout=500)
     if "Could not find a version that satisfies the requirement setuptools" in done.stderr:
