@@ -1,6 +1,6 @@
 # `make sweep` and `make test` do all their own set-up. Everything lives in .venv; nothing else on the machine changes.
-# PYTHON=... names an interpreter; else the first of these that is Python 3.11 or newer and can make environments. 3.11 is
-# the tested one.
+# PYTHON=... names an interpreter; else the first of these that is Python 3.11 or newer and can make environments. The
+# tests were run with 3.11 to 3.13.
 PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 VENV   := .venv
 BIN    := $(VENV)/bin

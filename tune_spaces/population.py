@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedtext.aggregations import IndividualAggregation
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.methods import Method
@@ -87,7 +88,9 @@ def _fixed(experiment: Experiment, key: str) -> str:
     section, _, name = key.partition(".")
     if section == "method" and name in {n for n, value in experiment.method if isinstance(value, float)}:
         kind = type(experiment.method)
-        if kind.client_state is Method.client_state and kind.server_state is Method.server_state:
+        own = experiment.method.aggregation  # the method's numbers may be in what it keeps
+        kept = isinstance(own, IndividualAggregation) and own.keeps_state()
+        if kind.client_state is Method.client_state and kind.server_state is Method.server_state and not kept:
             return ""
         return (
             f"the state that {experiment.method.name} keeps depends on it: search {' or '.join(CHANGING[:1])} instead"

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from fedtext.aggregations.centered_clipping import CenteredClipping
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.methods import FedAvg
 from tests import tiny
 from tests.loops import nonempty
 from tune_spaces.cases import cases
-from tune_spaces.population import FACTORS, exploits
+from tune_spaces.population import FACTORS, check_population, exploits
 
 SPACE = {
     "training.optimizer.lr": {"loguniform": [0.001, 0.1]},
@@ -122,6 +124,24 @@ def test_where_a_run_of_several_experiments_would_mean_nothing(changes: Any, wor
     experiment = population(**changes)
     with pytest.raises(UserError, match=words):
         cases(experiment.model_dump(mode="json"), experiment, "test")
+
+
+class Clipping(FedAvg):
+    """A method whose own aggregation keeps a state."""
+
+    radius: float = 1.0
+
+    @property
+    def aggregation(self) -> CenteredClipping:
+        return CenteredClipping(radius=self.radius)
+
+
+def test_a_number_of_an_aggregation_with_a_state_cannot_change() -> None:
+    space = {"method.radius": {"uniform": [1.0, 2.0]}}
+    described = population({"training.optimizer.lr": {"uniform": [0.1, 1.0]}}, method="fedavg")
+    experiment = described.model_copy(update={"method": Clipping(), "space": space})
+    with pytest.raises(UserError, match=r"space\.method\.radius: .* the state that fedavg keeps depends on it"):
+        check_population(experiment)
 
 
 def test_a_population_is_drawn_at_random() -> None:
