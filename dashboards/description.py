@@ -16,6 +16,7 @@ from fedtext.runtime.secrets import redacted
 
 RESOLVED = "experiment.yaml"
 OF_THE_SWEEP = ("space", "tune", "baselines", "seeds")  # keys that describe the search, not a trial
+LACKING = "seeds.lacking"  # a tag with the metrics that some of the seeds that have ended lack
 ELSEWHERE = ("name", "plugins", "seed")  # keys of which tags, artifacts or the experiment in MLflow tell otherwise
 
 
@@ -124,7 +125,8 @@ def of_group(
 ) -> tuple[Description, End]:
     """Return the run of a case with several seeds: mean and standard deviation of every metric.
 
-    Its name and seeds are set at its end, since the next command in this folder may have more seeds.
+    Its name and its tags on seeds are set at its end, since the next command in this folder may have more seeds. The
+    tag ``LACKING`` has the metrics that are means of fewer seeds than have ended, with their numbers of seeds.
 
     Args:
         group: The case.
@@ -144,8 +146,11 @@ def of_group(
     seeds = ", ".join(str(case.experiment.seed) for case in group.cases)
     metrics = {logged(name): value.mean for name, value in values.items()}
     metrics |= {logged(f"{name}{DEVIATION}"): v.deviation for name, v in values.items() if v.deviation is not None}
-    metrics["seeds.ended"] = max(value.count for value in values.values())
-    return described(name, kept, varying(group.case), own), End(status, now, {"seeds": seeds}, metrics, name)
+    ended = max(value.count for value in values.values())
+    metrics["seeds.ended"] = ended
+    fewer = [f"{logged(name)}: {v.count} of {ended}" for name, v in values.items() if v.count < ended]
+    told = {"seeds": seeds, LACKING: ", ".join(fewer) or "none"}  # "none" replaces what an earlier end has set
+    return described(name, kept, varying(group.case), own), End(status, now, told, metrics, name)
 
 
 def ended(status: RunStatus, when: float, error: str, stopped: str) -> End:

@@ -154,6 +154,7 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome], metric: str
         case, method = group.case, cast(Any, group.case.experiment.method)
         ended = [outcomes[case.id] for case in group.cases if case.id in outcomes]
         failed, values = all(map(_failed, ended)), metrics_of(group, outcomes)
+        well = sum(not _failed(outcome) for outcome in ended)
         cells = {
             "#": "" if failed else str(place),
             "trial": f"{group.title} (baseline)" if case.baseline else group.id,
@@ -162,17 +163,17 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome], metric: str
         overrides = flatten(dict(case.overrides))
         values_of = {short: _value(overrides, key) for key, short in swept.items()}
         cells |= {short: text for short, text in values_of.items() if text or short not in cells}
-        cells |= {"seeds": str(sum(not _failed(outcome) for outcome in ended))} if several else {}
+        cells |= {"seeds": str(well)} if several else {}
         for name in sorted(name for name in values if UNIGRAM not in name):
             if has_column(name, metric) and (wording := written(name)):
-                cells[name] = spread(values[name], wording)
+                cells[name] = spread(values[name], wording, well)
         if "epsilon" in values:  # meaningless without its delta
             claimed = values["epsilon"]
-            alike = spread(claimed, format_epsilon) if claimed.deviation else format_epsilon(claimed.mean)
+            alike = spread(claimed, format_epsilon, well) if claimed.deviation else format_epsilon(claimed.mean)
             cells |= {"epsilon": alike, "delta": f"{values['delta'].mean:g}"}
         if "epsilon_lower" in values:
-            cells["epsilon_lower"] = spread(values["epsilon_lower"], format_epsilon)
-        cells |= {"loss": spread(values["loss"], decimal)} if "loss" in values else {}
+            cells["epsilon_lower"] = spread(values["epsilon_lower"], format_epsilon, well)
+        cells |= {"loss": spread(values["loss"], decimal, well)} if "loss" in values else {}
         cells |= _costs([record for outcome in ended for record in outcome.rows])
         reached = min((outcome.rows[-1].round if outcome.rows else 0 for outcome in ended), default=0)
         cells["rounds"] = f"{reached}/{case.experiment.training.rounds}"
@@ -205,9 +206,17 @@ def has_column(name: str, metric: str) -> bool:
     )
 
 
-def spread(value: Spread, shown: Callable[[float], str]) -> str:
-    """Return ``85.3``, or with several seeds mean and standard deviation: ``85.3 ± 0.4``."""
-    return shown(value.mean) if value.deviation is None else f"{shown(value.mean)} ± {shown(value.deviation)}"
+def spread(value: Spread, shown: Callable[[float], str], ended: int = 0) -> str:
+    """Return ``85.3``, or with several seeds mean and standard deviation: ``85.3 ± 0.4``.
+
+    Args:
+        value: The value.
+        shown: Formats a number.
+        ended: Number of seeds that have ended well. If some of them lack the value, the text says how many have it:
+            ``85.3 ± 0.4 (2 of 3 seeds)``.
+    """
+    text = shown(value.mean) if value.deviation is None else f"{shown(value.mean)} ± {shown(value.deviation)}"
+    return text if value.count >= ended else f"{text} ({value.count} of {ended} seeds)"
 
 
 def _value(overrides: Mapping[str, str], key: str) -> str:

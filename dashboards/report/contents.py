@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from dashboards.groups import Spread
 from dashboards.last import last_evaluated
@@ -30,7 +29,7 @@ def results(sweep: Sweep) -> Table:
     for place, row in enumerate(sweep.rows, 1):
         keys = [Field(row.keys.get(key, "-"), _number(row.point.get(key))) for key in columns]
         seeds = [Field(str(row.ended), {"": float(row.ended)})] if several else []
-        values = [value(row.spread(one.name), one, row.id in leaders[one.name]) for one in every]
+        values = [value(row.spread(one.name), one, row.id in leaders[one.name], row.ended) for one in every]
         ends = [Field(_status(row) or "-")] if status else []
         rows.append([Field(str(place), {"": float(place)}), Field(_short(row)), *keys, *seeds, *values, *ends])
     said = notes(sweep.cases, sweep.outcomes, sweep.metric, sweep.experiment.tune.direction)
@@ -60,13 +59,15 @@ def _number(content: object) -> Mapping[str, float]:
     return {"": float(content)} if isinstance(content, int | float) and not isinstance(content, bool) else {}
 
 
-def value(found: Spread | None, of: Measure, strong: bool = False) -> Field:
+def value(found: Spread | None, of: Measure, strong: bool = False, ended: int = 0, what: str = "seeds") -> Field:
     """Return the field of a mean with its deviation.
 
     Args:
         found: Mean and deviation, as in the records; None: there is no value.
         of: The measure.
         strong: Whether it is marked.
+        ended: Number of seeds that could have a value. If some have none, the field has the number of the others.
+        what: What is counted, if not seeds.
     """
     if found is None:
         return NONE
@@ -74,7 +75,10 @@ def value(found: Spread | None, of: Measure, strong: bool = False) -> Field:
     if found.deviation is not None:
         numbers["sd"] = of.unit.factor * found.deviation
     same = found.deviation == 0 and of.name in (*COSTS, "epsilon")  # what a program decides has no spread to show
-    return Field(of.write(found.mean) if same else spread(found, of.write), numbers, strong)
+    text = of.write(found.mean) if same else spread(found, of.write)
+    if found.count < ended:
+        text, numbers[what] = f"{text} ({found.count} of {ended} {what})", float(found.count)
+    return Field(text, numbers, strong)
 
 
 def differences(sweep: Sweep) -> Table | None:
@@ -124,7 +128,7 @@ def cost_table(sweep: Sweep) -> Table | None:
     every = [one for one in COSTS.values() if one.name in names]
     every += [measure(name) for name in sorted(names, key=column_order) if _beside_costs(name)]
     rows = [
-        [Field(row.name), *(_cost(row, one) for one in every)]
+        [Field(row.name), *(value(row.spread(one.name), one, ended=row.ended) for one in every)]
         for row in sweep.rows
         if any(row.spread(one.name) for one in every)
     ]
@@ -143,15 +147,6 @@ def _beside_costs(name: str) -> bool:
     """Whether a metric stands in the table of costs: simulated time, and what it took to reach a value."""
     known = find(name)
     return known is not None and (known.when == "once" or name in ("simulated_seconds_total", "updates_begun_total"))
-
-
-def _cost(row: Row, of: Measure) -> Field:
-    """Return the field of a cost, with the number of seeds if some have none."""
-    found = row.spread(of.name)
-    field = value(found, of)
-    if found is None or found.count == row.ended:
-        return field
-    return replace(field, text=f"{field.text} ({found.count} of {row.ended} seeds)")
 
 
 def client_metrics(sweep: Sweep) -> list[str]:
@@ -196,7 +191,7 @@ def clients(sweep: Sweep, name: str) -> Table:
         whole = {row.id: one.mean for row in shown if (one := found[row.id]) and of_every_seed(row, one)}
         first = (min if of.unit.less else max)(whole.values()) if whole and of.ranked and len(shown) > 1 else None
         best = {id_ for id_, mean in whole.items() if first is not None and equal(mean, first)}
-        rows.append([Field(client), *(value(one, of, id_ in best) for id_, one in found.items())])
+        rows.append([Field(client), *(value(found[row.id], of, row.id in best, row.ended) for row in shown)])
     caption = f"{sweep.name}: {of.head} of each client after the last round."
     partial = any(not of_every_seed(row, one) for row in shown for one in means[row.id].values())
     said = [f"{name}: {of.summary}.", *([f"Marked: {best_of_each(partial)}"] if len(shown) > 1 else [])]
@@ -246,7 +241,7 @@ def effects(sweep: Sweep) -> Table | None:
     for key in effective(sweep):
         for text, those in points(sweep, key).items():
             count = sum(row.ended for row in those)
-            fields = [value(pooled(those, one.name), one) for one in every]
+            fields = [value(pooled(those, one.name), one, ended=count, what="trials") for one in every]
             rows.append([Field(key), Field(text), Field(str(count), {"": float(count)}), *fields])
     heads = ["key", "value", "trials", *(one.head for one in every)]
     said = ["Mean ± standard deviation over all trials with this value, whatever their other keys and seeds."]

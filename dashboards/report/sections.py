@@ -107,7 +107,7 @@ def _by_seed(sweep: Sweep, rows: Sequence[Row], of: Measure) -> Table:
     for row in rows:
         found = row.by_seed(of.name)
         values = [Field(of.write(found[seed]), {"": found[seed]}) if seed in found else NONE for seed in sweep.seeds]
-        lines.append([Field(row.name), *values, value(row.spread(of.name), of)])
+        lines.append([Field(row.name), *values, value(row.spread(of.name), of, ended=row.ended)])
     heads = ["method", *(f"seed {seed}" for seed in sweep.seeds), "mean"]
     return Table("seeds", f"{of.head} by seed.", heads, lines, [f"{of.name}: {of.summary}."])
 
@@ -161,8 +161,9 @@ def _tradeoff_table(sweep: Sweep, across: Measure, up: Measure) -> Table:
     found = placed(sweep, across, up)
     rows = []
     for one in found:
-        x = Field(one.side) if one.side else value(one.row.spread(across.name), across)
-        rows.append([Field(one.named), Field(one.row.name), x, value(one.row.spread(up.name), up)])
+        ended = one.row.ended
+        x = Field(one.side) if one.side else value(one.row.spread(across.name), across, ended=ended)
+        rows.append([Field(one.named), Field(one.row.name), x, value(one.row.spread(up.name), up, ended=ended)])
     return Table("tradeoff", f"{up.head} and {across.head} of each row.", ["#", "method", across.head, up.head], rows)
 
 
@@ -263,8 +264,9 @@ def influences(ids: Ids, sweep: Sweep) -> Section | None:
     of, plots = measure_of(sweep, sweep.metric), []
     for key in effective(sweep):
         rows = [
-            [Field(told), Field(str(sum(row.ended for row in those))), value(pooled(those, of.name), of)]
+            [Field(told), Field(str(ended)), value(pooled(those, of.name), of, ended=ended, what="trials")]
             for told, those in points(sweep, key).items()
+            for ended in [sum(row.ended for row in those)]
         ]
         table = Table("key", f"{of.head} by {key}.", [key, "trials", of.head], rows)
         plots.append(figure(influence(ids, sweep, key, of), table, head=key))

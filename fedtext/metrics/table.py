@@ -287,6 +287,10 @@ METRICS: list[Metric] = [
     ),
     _cost("nodes", "nodes of the cluster that host clients", unit="number", better="neither"),
     _sweep("best.<metric>", "the metric of the sweep's best case, in MLflow's parent run"),
-    _sweep("seeds.ended", "seeds over which the means of a case are taken, in MLflow's run of the case"),
+    _sweep(
+        "seeds.ended",
+        "seeds over which the means of a case are taken, in MLflow's run of the case",
+        "Its tag seeds.lacking has the metrics that some of these seeds lack.",
+    ),
     _sweep("<metric>.std", "standard deviation over seeds, in MLflow's run of the case"),
 ]

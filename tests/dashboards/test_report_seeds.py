@@ -1,14 +1,20 @@
 """Reports of sweeps in which some seeds have failed: what is the best among rows, and what is not compared."""
 
+import io
+import math
 import re
 from typing import Any
 
+from dashboards.description import LACKING, of_group
+from dashboards.groups import groups, metrics_of
 from dashboards.report.collect import Sweep
-from dashboards.report.contents import clients
+from dashboards.report.contents import clients, effects, results
 from dashboards.report.measures import measure
 from dashboards.report.sections import by_client, tradeoffs
 from dashboards.report.svg import Ids
+from dashboards.report.tables import as_csv
 from dashboards.report.tradeoff import axes, front, points, tradeoff
+from dashboards.table import print_table
 from dashboards.trial import Outcome
 from fedtext.config.files import validate
 from fedtext.records import RoundRecord
@@ -91,3 +97,37 @@ def test_the_best_of_each_client_is_among_rows_with_every_seed() -> None:
     assert re.findall(r'class="[^"]*strong[^"]*"[^>]*>([\d.]+)<', section.content.partition("</svg>")[0]) == ["70.0"]
     whole = clients(compared({0.0: list(WHOLE), 0.2: list(WORSE)}), "Ag")
     assert "Marked: the best of each client." in whole.notes
+
+
+FEWER: list[Values] = [
+    {"Ap_val": 0.8, "AUC": 0.9, "loss": 1.0},
+    {"Ap_val": 0.6, "AUC": 0.7},
+    {"Ap_val": 0.7, "loss": math.nan},
+]
+EACH: list[Values] = [{"Ap_val": value} for value in (0.5, 0.6, 0.4)]
+
+
+def test_a_mean_of_fewer_seeds_than_have_ended_says_so() -> None:
+    """An area of scores that are no numbers is left out: the mean of the other seeds is not that of the case."""
+    sweep = compared({0.0: FEWER, 0.1: EACH})
+    found = as_csv(results(sweep)).splitlines()
+    texts = {field.text for row in results(sweep).rows for field in row}
+    assert {"70.0 ± 10.0", "80.0 ± 14.1 (2 of 3 seeds)", "1.000 (1 of 3 seeds)"} <= texts
+    assert found[0] == "#,method,mu,seeds,AUC (%),AUC (%) sd,AUC (%) seeds,Ap_val (%),Ap_val (%) sd,loss,loss seeds"
+    assert found[1].split(",")[3:] == ["3", "80", "14.1421356237", "2", "70", "10", "1", "1"]
+    made = effects(sweep)
+    assert made is not None
+    shown = {field.text for row in made.rows for field in row}
+    assert "80.0 ± 14.1 (2 of 3 trials)" in shown
+    out = io.StringIO()
+    print_table(sweep.cases, sweep.outcomes, "Ap_val", "max", out)
+    first = re.sub(" {3,}", "  ", out.getvalue().splitlines()[2])
+    assert "80.0 ± 14.1 (2 of 3 seeds)  70.0 ± 10.0  1.000 (1 of 3 seeds)" in first
+
+
+def test_mlflow_says_which_metrics_are_means_of_fewer_seeds() -> None:
+    sweep = compared({0.0: FEWER, 0.1: EACH})
+    for group, lacking in zip(groups(sweep.cases), ("eval/AUC: 2 of 3, loss/loss: 1 of 3", "none"), strict=True):
+        _, end = of_group(group, metrics_of(group, sweep.outcomes), "FINISHED", 1.0, {})
+        assert end.metrics["seeds.ended"] == 3
+        assert end.tags == {"seeds": "0, 1, 2", LACKING: lacking}
