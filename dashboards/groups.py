@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboards.last import last_values
 from dashboards.trial import Case, Outcome, title
+from fedtext.server.last import last_values
 
 
 @dataclass(frozen=True)

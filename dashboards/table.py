@@ -9,11 +9,11 @@ from rich.console import Console
 
 from dashboards.columns import Line, aligned, fitting, rich_table
 from dashboards.groups import Group, Spread, groups, metrics_of
-from dashboards.last import last_values
 from dashboards.trial import Case, Outcome, flatten, one_line, title
 from fedtext.metrics import column_order, find, legend, of_test, of_validation
 from fedtext.metrics.wording import data_size, decimal, format_epsilon, written
 from fedtext.records import RoundRecord
+from fedtext.server.last import last_values
 
 Mode = Literal["max", "min"]
 FIRST, LAST = ("#", "trial", "method"), ("loss", "bytes/client/round", "s/round", "rounds", "status")

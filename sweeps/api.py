@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dashboards.last import last_values
 from dashboards.pareto import front
 from dashboards.store import Store, cause, resolve
 from dashboards.table import best
@@ -16,6 +15,7 @@ from fedtext.api.named import NamedDict
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from fedtext.server.last import last_values
 from fedtext.state import model_folder
 from sweeps.job import Job
 from sweeps.places import home

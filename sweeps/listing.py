@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import yaml
 
-from dashboards.last import last_values
 from fedtext.errors import UserError, spelled
 from fedtext.metrics import smaller_is_better
 from fedtext.runtime.lock import is_locked
+from fedtext.server.last import last_values
 from fedtext.state.checkpoint import glance
 from sweeps.places import OUTCOME, PLAN, RESOLVED
 from sweeps.points import unsuggested

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dashboards.figures import UNIGRAM, Cell, Origin, Reproduction, cost, unigram_row, unit
-from dashboards.last import last_values
 from dashboards.trial import Outcome
 from fedtext.config.experiment import Experiment
 from fedtext.config.selection import BEST_ROUND, threshold
 from fedtext.errors import UserError
 from fedtext.records import RoundRecord
+from fedtext.server.last import last_values
 from fedtext.server.selection import best_round
 from tune_spaces import papers
 from tune_spaces.cases import Case

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from actors.trial import Assignment
 from dashboards.callback import TrialCallback
-from dashboards.last import last_values
 from dashboards.trial import Outcome, say
 from fedtext.config.tune import Tune
+from fedtext.server.last import last_values
 from sweeps.arrange import added
 from sweeps.job import Job
 from sweeps.search_log import write_log

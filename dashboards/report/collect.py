@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dashboards.groups import Group, Spread, groups
-from dashboards.last import last_values
 from dashboards.report.costs import costs
 from dashboards.table import UNIGRAM, best, rank, short_keys
 from dashboards.trial import Case, Outcome, names_method, one_line, short
@@ -21,6 +20,7 @@ from fedtext.ledger.report import guarantees, of_trials, reveals
 from fedtext.ledger.together import Trial
 from fedtext.records import RoundRecord
 from fedtext.runtime.secrets import redacted
+from fedtext.server.last import last_values
 
 LABEL = 90  # characters of a row's name in tables
 

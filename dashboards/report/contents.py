@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboards.groups import Spread
-from dashboards.last import last_evaluated
 from dashboards.paired import LEVEL, p_value
 from dashboards.report.collect import Row, Sweep, told
 from dashboards.report.compare import best_rows, measure_of, measures, paired
@@ -13,6 +12,7 @@ from dashboards.report.measures import COSTS, Measure, equal, measure
 from dashboards.report.tables import Field, Table
 from dashboards.table import notes, spread
 from fedtext.metrics import column_order, find, of_evaluated_rounds, of_test, of_validation
+from fedtext.server.last import last_evaluated
 
 NONE = Field("-")
 

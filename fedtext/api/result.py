@@ -19,6 +19,7 @@ from fedtext.ledger import FILE, text
 from fedtext.records import RoundRecord
 from fedtext.runtime import durable
 from fedtext.runtime.folders import written_to
+from fedtext.server.last import last_values
 from fedtext.state import model_folder
 from fedtext.state.model_folder import RECORDS
 from fedtext.state.trained import Trained
@@ -50,11 +51,14 @@ class Result:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last value of each metric, by name. A KeyError names the nearest metrics."""
-        found: dict[str, float] = {}
-        for record in self.history:
-            found |= record.metrics
-        return NamedDict(found)
+        """The value of each metric after the last round, by name, as tables of sweeps have it (``last_values``).
+
+        A metric of evaluated rounds that was left out in the last of them, as a rate with too few texts, has none:
+        ``history`` has those of earlier rounds. A KeyError names the nearest metrics.
+        """
+        last = last_values(self.history)
+        names = dict.fromkeys(name for record in self.history for name in record.metrics)
+        return NamedDict({name: last[name] for name in names if name in last})
 
     @property
     def clients(self) -> dict[str, dict[str, float]]:

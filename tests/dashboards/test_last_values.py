@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from dashboards.groups import groups, metrics_of
-from dashboards.last import last_values
 from dashboards.report.contents import client_means
 from dashboards.trial import Outcome
 from fedtext.config.tune import Tune
 from fedtext.metrics import ATTACKED, EVALUATED, find
 from fedtext.records import RoundRecord
+from fedtext.server.last import last_values
 from sweeps.suggested import result_of
 from tests.dashboards.test_report_seeds import compared
 from tests.planned import kteps

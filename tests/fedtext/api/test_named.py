@@ -10,6 +10,7 @@ import yaml
 from fedtext.api.named import NamedDict
 from fedtext.api.result import Result
 from fedtext.records import RoundRecord
+from fedtext.server.last import last_values
 from tests import tiny
 from tests.loops import nonempty
 
@@ -53,3 +54,11 @@ def test_otherwise_they_are_a_dict() -> None:
             _ = again["Agg"]
     assert yaml.safe_dump(result().clients["dvd"]) == "Ag: 0.25\n"
     assert list(result().clients_to_pandas().columns) == ["Ag", "Ap"]
+
+
+def test_what_the_last_evaluated_round_leaves_out_has_no_value() -> None:
+    """An older rate would stand beside the area of another model and of other clients. Tables have none either."""
+    rate = {"member_tpr_at_1pct_fpr": 0.0, "member_auc": 0.6}
+    history = (RoundRecord(1, 0.0, {"Ag": 0.5, "Ap": 0.9} | rate), RoundRecord(2, 0.0, {"Ag": 0.6, "member_auc": 0.5}))
+    found = Result(tiny.experiment(), history, [], None).metrics  # type: ignore[arg-type]
+    assert found == last_values(history) == {"Ag": 0.6, "Ap": 0.9, "member_auc": 0.5}
