@@ -105,8 +105,10 @@ def differences(sweep: Sweep) -> Table | None:
             apart = pair.difference
             error = "" if apart.error is None else f" ± {one.shown(apart.error)}"
             numbers = {"": apart.mean} | ({} if apart.error is None else {"se": apart.error})
-            strong = apart.p is not None and apart.p < LEVEL
-            fields.append(Field(f"{one.signed(apart.mean)}{error}", numbers, strong))
+            strong, count, fewer = apart.p is not None and apart.p < LEVEL, len(sweep.seeds), ""
+            if pair.seeds < count:
+                fewer, numbers["seeds"] = f" ({pair.seeds} of {count} seeds)", float(pair.seeds)
+            fields.append(Field(f"{one.signed(apart.mean)}{error}{fewer}", numbers, strong))
             if tested:
                 text = p_value(apart).removeprefix("p ").removeprefix("= ")
                 fields.append(Field(text, {} if apart.p is None else {"": apart.p}))

@@ -73,16 +73,21 @@ class Table:
 
 
 def as_csv(table: Table) -> str:
-    """Return a table as CSV, with a column for each number of a field."""
+    """Return a table as CSV, with a column for each number of a field. A heading that several columns have, as ``p``,
+    follows that of the column before: programs that read columns by name would find the last of them alone."""
     ends: list[list[str]] = [
         list(dict.fromkeys(end for row in table.rows for end in row[place].numbers)) or ["text"]
         for place in range(len(table.heads))
+    ]
+    heads = [
+        f"{before} {head}" if table.heads.count(head) > 1 else head
+        for before, head in zip(["", *table.heads], table.heads, strict=False)
     ]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
         _guarded(head if end in ("", "text") else f"{head} {end}")
-        for head, every in zip(table.heads, ends, strict=True)
+        for head, every in zip(heads, ends, strict=True)
         for end in every
     )
     for row in table.rows:

@@ -1,14 +1,18 @@
 """Reports of sweeps in which some seeds have failed: what is the best among rows, and what is not compared."""
 
+import csv
 import io
 import math
 import re
 from typing import Any
 
+import pytest
+from scipy import stats
+
 from dashboards.description import LACKING, of_group
 from dashboards.groups import groups, metrics_of
 from dashboards.report.collect import Sweep
-from dashboards.report.contents import clients, effects, results
+from dashboards.report.contents import clients, differences, effects, results
 from dashboards.report.measures import measure
 from dashboards.report.sections import by_client, tradeoffs
 from dashboards.report.svg import Ids
@@ -131,3 +135,20 @@ def test_mlflow_says_which_metrics_are_means_of_fewer_seeds() -> None:
         _, end = of_group(group, metrics_of(group, sweep.outcomes), "FINISHED", 1.0, {})
         assert end.metrics["seeds.ended"] == 3
         assert end.tags == {"seeds": "0, 1, 2", LACKING: lacking}
+
+
+def test_each_number_of_the_differences_has_a_name_of_its_own_and_says_of_how_many_seeds_it_is() -> None:
+    other: list[Values] = [{"Ap_val": 0.5, "AUC": 0.6}, {"Ap_val": 0.6, "AUC": 0.7}, {"Ap_val": 0.4, "AUC": 0.2}]
+    found = differences(compared({0.0: FEWER, 0.1: other}))
+    assert found is not None
+    (line,) = csv.DictReader(io.StringIO(as_csv(found)))
+    assert list(line) == [
+        *("method", "AUC (points)", "AUC (points) se", "AUC (points) seeds", "AUC (points) p"),
+        *("Ap_val (points)", "Ap_val (points) se", "Ap_val (points) p"),
+    ]
+    apart = stats.ttest_rel([0.6, 0.7], [0.9, 0.7])
+    assert float(line["AUC (points)"]) == pytest.approx(-15)
+    assert (float(line["AUC (points) p"]), line["AUC (points) seeds"]) == (pytest.approx(apart.pvalue), "2")
+    apart = stats.ttest_rel([0.5, 0.6, 0.4], [0.8, 0.6, 0.7])
+    assert float(line["Ap_val (points) p"]) == pytest.approx(apart.pvalue)
+    assert [field.text for field in found.rows[0]][1] == "−15.0 ± 15.0 (2 of 3 seeds)"
