@@ -20,7 +20,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS, MLFLOW_LOGGED_MODE
 
 from dashboards import mirror_files, packaging, records
 from dashboards.description import Description, End
-from dashboards.names import OTHER_STEPS
+from dashboards.names import FINE_TUNING, OTHER_STEPS
 from dashboards.trial import flatten, merged
 from fedtext.config.experiment import Experiment
 from fedtext.records import RoundRecord
@@ -61,6 +61,7 @@ class Mirror:
         self._reopen = False
         self._stale_tags: list[str] = []
         self._delivered: set[int] | None = None  # rounds that MLflow has; None: not yet asked
+        self._tuned = False  # whether it has curves of fine-tuning
         self._cells: records.Cells = {}  # the table of clients
         self._texts: dict[str, str] = {}  # files that came with records, by name
         self._unfiled: dict[int, RoundRecord] = {}  # those that the table in MLflow lacks, or whose files it lacks
@@ -212,6 +213,7 @@ class Mirror:
         names = [name for name in run.data.metrics if not name.startswith(OTHER_STEPS)]
         points = (point for name in names for point in client.get_metric_history(self.run_id, name))
         delivered = {point.step for point in points}
+        self._tuned = any(name.startswith(FINE_TUNING) for name in run.data.metrics)
         self._delivered, self.status = delivered, run.info.status
         self._stale_tags = [tag for tag in END_TAGS if tag in run.data.tags]
         self.pending = {round_: record for round_, record in self.pending.items() if round_ not in delivered}
@@ -252,11 +254,12 @@ class Mirror:
 
     def _deliver_rows(self, client: MlflowClient) -> None:
         assert self._delivered is not None
-        for rounds, points in records.metric_batches([self.pending[round_] for round_ in sorted(self.pending)]):
+        waiting = [self.pending[round_] for round_ in sorted(self.pending)]
+        for rounds, points in records.metric_batches(waiting, self._tuned):
             if points:
                 client.log_batch(self.run_id, metrics=points)
             for round_ in rounds:
-                del self.pending[round_]
+                self._tuned = self._tuned or bool(self.pending.pop(round_).curves)
                 self._delivered.add(round_)
                 self.last_round = max(self.last_round, round_)
 

@@ -49,11 +49,16 @@ def run_dataset(dataset: Dataset) -> ml.DatasetInput:
     return ml.DatasetInput(entity, [ml.InputTag(MLFLOW_DATASET_CONTEXT, "training")])
 
 
-def metric_batches(records: Iterable[RoundRecord]) -> Iterator[tuple[list[int], list[ml.Metric]]]:
+def metric_batches(records: Iterable[RoundRecord], tuned: bool = False) -> Iterator[tuple[list[int], list[ml.Metric]]]:
     """Yield batches of at most ``METRICS_PER_BATCH`` points, each with the rounds that are complete after it.
 
     A record is split only if it alone is larger. The time of a point is that of its record, so that a record that is
-    sent twice gives the same points.
+    sent twice gives the same points. A run that is made longer has curves of fine-tuning after each of its last rounds:
+    the later ones have the round in their names, since a step of one metric has one value.
+
+    Args:
+        records: The records.
+        tuned: Whether MLflow has curves of fine-tuning of an earlier round.
     """
     rounds: list[int] = []
     batch: list[ml.Metric] = []
@@ -63,7 +68,9 @@ def metric_batches(records: Iterable[RoundRecord]) -> Iterator[tuple[list[int], 
         metrics = sorted(record.metrics.items(), key=lambda item: column_order(item[0]))
         points = [ml.Metric(logged(name), float(value), moment, step) for name, value in metrics if value is not None]
         for name, curve in record.curves.items():
-            points += [ml.Metric(f"{FINE_TUNING}{name}", value, moment, number) for number, value in curve.items()]
+            called = f"{FINE_TUNING}{name}{f'_round_{step}' if tuned else ''}"
+            points += [ml.Metric(called, value, moment, number) for number, value in curve.items()]
+        tuned = tuned or bool(record.curves)
         if batch and len(batch) + len(points) > METRICS_PER_BATCH:
             yield rounds, batch
             rounds, batch = [], []

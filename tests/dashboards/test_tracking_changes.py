@@ -9,7 +9,7 @@ from mlflow.exceptions import MlflowException
 
 from dashboards.store import Store
 from dashboards.tracking import Tracker
-from tests.planned import Planned, experiment, kteps, rows, run_id
+from tests.planned import Planned, experiment, kteps, row, rows, run_id, steps
 
 
 def of_length(rounds: int) -> Planned:
@@ -68,3 +68,29 @@ def test_a_trial_of_a_sweep_that_has_a_default_now_has_it_as_a_tag(tmp_path: Pat
         recorded(store, folder, of_length(rounds), sweep=True)
     run = store.client().get_run(run_id(folder / kteps(1, 0.01).id))
     assert run.data.tags["training.rounds"] == str(default)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["made longer", "delivered at once"])
+def test_a_run_that_is_made_longer_has_each_step_of_a_curve_of_fine_tuning_once(
+    tmp_path: Path, store: Store, anew: bool
+) -> None:
+    case, folder = kteps(1, 0.01), tmp_path / "run"
+    first, second, third = (replace(row(n), curves={"Ap": {2: 0.1 * n, 4: 0.2 * n}}) for n in (1, 2, 3))
+    for records in [[first, second, third]] if anew else [[first], [first, second], [first, second, third]]:
+        tracker = Tracker(store, folder, experiment(), sweep=True)
+        tracker.open()
+        tracker.open_trial(case)
+        tracker.deliver(case.id, records)
+        tracker.close_trial(case.id, "FINISHED")
+    client, run = store.client(), run_id(folder / case.id)
+    assert steps(client, run, "fine_tuning/Ap") == [2, 4]
+    curves = {
+        name: [point.value for point in client.get_metric_history(run, name)]
+        for name in client.get_run(run).data.metrics
+        if name.startswith("fine_tuning/")
+    }
+    assert curves == {
+        "fine_tuning/Ap": pytest.approx([0.1, 0.2]),
+        "fine_tuning/Ap_round_2": pytest.approx([0.2, 0.4]),
+        "fine_tuning/Ap_round_3": pytest.approx([0.3, 0.6]),
+    }
