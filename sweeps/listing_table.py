@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedtext.metrics import find
+from fedtext.metrics.wording import FORMATS, written
 from sweeps.listing import ListedExperiment, ListedRun, ListedTrial
 
 STYLES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "failed": "bold red", "stopped": "yellow"}
@@ -97,11 +98,10 @@ def _of(rounds: int, planned: Iterable[int | None]) -> str:
 
 
 def _value(name: str, value: float) -> str:
-    """Format a metric: fractions in percent."""
+    """Format a metric with the digits that the table of a sweep has: fractions in percent."""
     metric = find(name)
-    if metric is not None and metric.unit == "fraction":
-        return f"{100 * value:.1f}"
-    return f"{value:.4g}"
+    shown = written(name) or FORMATS.get(metric.unit if metric else "")
+    return shown(value) if shown else f"{value:.4g}"
 
 
 def _ago(seconds: float) -> str:

@@ -265,3 +265,22 @@ def test_the_list_of_runs_does_not_wait_for_torch_or_ray(tmp_path: Path) -> None
     )
     environment = os.environ | {"FEDTEXT_HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("Ag_val", 0.54166, "54.2"),
+        ("perplexity_val", 1234.56, "1234.6"),
+        ("loss", 0.69314718, "0.693"),
+        ("epsilon", 5864447.4, "5,864,447"),
+        ("of_a_plugin", 0.123456, "0.1235"),
+    ],
+)
+def test_values_have_the_digits_of_the_table_of_a_sweep(tmp_path: Path, name: str, value: float, text: str) -> None:
+    trial = listing.ListedTrial("00-fedavg", "fedavg", False, "finished", 1, 1, {name: value})
+    listed = listing.ListedRun("r", tmp_path, "x", "sweep", "finished", (trial,), name, value, 0.0)
+    out = io.StringIO()
+    print_run(listed, out)
+    assert f"{name} {text}" in out.getvalue()
+    assert out.getvalue().splitlines()[-1].split()[-1] == text
