@@ -74,7 +74,10 @@ def print_front(
     if not there:
         stream.write(f"Pareto front of {names}: no trial of the space has all of them.\n")
         return
-    stream.write(f"Pareto front of {names}: {len(found)} of {len(there)} cases, which no other one beats in all\n")
+    stream.write(
+        f"Pareto front of {names}: {len(found)} of {len(there)} cases; than these none is better in one and no worse "
+        "in the rest\n"
+    )
     titles = [group.title for group, _ in found]
     columns = [[f"{name} {told(name, values[name])}" for _, values in found] for name in objectives]
     for line in zip(*([titles, *columns]), strict=True):

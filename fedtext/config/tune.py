@@ -32,7 +32,7 @@ class Tune(Strict):
     metrics: tuple[str, ...] = Field(
         (),
         description="metrics of a multi-objective search, metric among them: [Ap_val, epsilon, bytes_total]; the "
-        "trials that no other one beats in all of them are the Pareto front",
+        "trials than which no other one is better in one of them and no worse in the rest are the Pareto front",
     )
     search: Literal["random", "tpe"] = Field(
         "random",
