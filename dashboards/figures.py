@@ -108,7 +108,7 @@ class Cost:
     Args:
         seconds: Wall time of training.
         cpu_seconds: CPU time of all clients' local updates together; None if some round does not report it.
-        bytes_per_client: Bytes that a client sends.
+        bytes_per_client: Bytes both ways, of a client that took part in the round.
     """
 
     seconds: float

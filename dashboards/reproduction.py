@@ -105,7 +105,8 @@ def _legend(made: Reproduction, printed: bool) -> str:
     unigram = "unigram: the smoothed word counts of all train texts, no context and no training. " if counted else ""
     return (
         f"{'; '.join(said)}; ours: {ours}. {bold if printed else ''}{unigram}s / round: wall time of training, with "
-        "whatever else the machine did; CPU s: of all clients' local updates in a round, together."
+        "whatever else the machine did; CPU s: of all clients' local updates in a round, together; MB / client: sent "
+        "and received by a client in a round."
     )
 
 

@@ -93,3 +93,14 @@ def test_costs_are_means_over_rounds() -> None:
         record.metrics |= {"train_cpu_seconds": 1.0 * record.round, "bytes_per_client": 6.0}
     assert cost([outcome, outcome]) == Cost(4.0, 2.0, 6.0)
     assert cost([]) is None
+
+
+def test_the_legend_says_what_each_cost_is() -> None:
+    """The bytes are both ways, as ``bytes_per_client`` is."""
+    records = [replace(one, metrics=one.metrics | {"bytes_per_client": 3e6, "train_seconds": 1.0}) for one in rows(2)]
+    spent = cost([Outcome("finished", tuple(records))])
+    assert spent is not None
+    text = markdown(Reproduction("t", 0.0, [Cell("FedAvg", "Ag", None, [80.0])], [], {"FedAvg": spent}, []))
+    assert "| MB / client |" in text
+    assert "| 3.0 |" in text
+    assert "MB / client: sent and received by a client in a round." in text
