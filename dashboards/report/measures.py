@@ -72,7 +72,12 @@ COSTS = {
         Measure("rounds", Unit("", less=True), lambda value: f"{value:g}", "completed rounds", ranked=False),
         Measure("bytes up", _TIME, data_size, "bytes sent by all clients in all rounds"),
         Measure("bytes down", _TIME, data_size, "bytes sent to all clients in all rounds"),
-        Measure("bytes/client/round", _TIME, data_size, "bytes both ways of a client in a round, mean over rounds"),
+        Measure(
+            "bytes/client/round",
+            _TIME,
+            data_size,
+            "bytes both ways of a round per client whose update was aggregated, mean over rounds",
+        ),
         Measure("CPU time", _TIME, duration, "CPU time of all clients' local updates together, all rounds"),
         Measure("GPU time", _TIME, duration, "wall time of all local updates on GPUs, those that share one added up"),
         Measure("training time", _TIME, duration, "wall time of training and aggregation, all rounds"),

@@ -27,8 +27,11 @@ _UNION = "With evaluation.union (FedeVocab paper, section 4.3); all branches of 
 _BEST = (
     "With evaluation.union.best_round: after each round the clients that took part in it are evaluated, and the best "
     "value of each counts, as FedeVocab's published code has it. Test texts choose the round, so that it is above what "
-    "any model of the run has. It is no metric to choose trials by."
+    "any model of the run has, if all clients take part in every round; of a client that took part in early rounds "
+    "alone only these count. It is no metric to choose trials by."
 )
+_BESIDE = "Without secure_bytes_up and secure_bytes_down."
+_PER_CLIENT = f"What was sent to late and failed clients counts too, so that one client exchanges less. {_BESIDE}"
 # In the order of a table's columns. The first one that matches a name counts.
 METRICS: list[Metric] = [
     _score(
@@ -155,10 +158,10 @@ METRICS: list[Metric] = [
         "secure_bytes_down",
         "bytes of keys, shares and questions sent to clients in this round, beside bytes_down",
     ),
-    _traffic("bytes_per_client", "bytes both ways in this round, per client that took part"),
+    _traffic("bytes_per_client", "bytes both ways in this round, per client whose update was aggregated", _PER_CLIENT),
     _traffic("bytes_up_total", "bytes sent by all clients in all rounds until now"),
     _traffic("bytes_down_total", "bytes sent to all clients in all rounds until now"),
-    _traffic("bytes_total", "bytes both ways, of all clients, in all rounds until now"),
+    _traffic("bytes_total", "bytes both ways, of all clients, in all rounds until now", _BESIDE),
     _traffic(
         "rounds_to_<metric>_<value>",
         "rounds until the metric first reached the value (evaluation.thresholds)",

@@ -12,6 +12,7 @@ from fedtext.client.local_fleet import LocalFleet
 from fedtext.config.participation import Availability, Participation
 from fedtext.errors import ClientError, UserError
 from fedtext.messages import Reply
+from fedtext.metrics import find
 from fedtext.server.clock import available
 from fedtext.server.sampling import returned, sampled
 from fedtext.server.traffic import in_order
@@ -188,3 +189,17 @@ def test_replies_are_those_of_the_clients_that_were_asked_each_once() -> None:
     ):
         with pytest.raises(ClientError, match=message):
             taken(*clients)
+
+
+def test_bytes_per_client_are_those_of_a_round_over_the_clients_in_its_sum_as_they_are_described() -> None:
+    """What late clients received is in it: more than any client exchanges."""
+    made = tiny.federation(experiment(1, fraction=0.5, pace={}, over_selection=2.0), CORPUS)
+    (record,) = made.run()
+    metrics = record.metrics
+    assert (metrics["clients_trained"], metrics["clients_late"]) == (3, 3)
+    assert metrics["bytes_per_client"] == (metrics["bytes_up"] + metrics["bytes_down"]) / 3
+    assert metrics["bytes_per_client"] > metrics["bytes_up"] / 3 + metrics["bytes_down"] / 6
+    described = find("bytes_per_client")
+    assert described is not None
+    assert "per client whose update was aggregated" in described.summary
+    assert "What was sent to late and failed clients counts too" in described.details
