@@ -40,10 +40,26 @@ def details(job: Job) -> list[str]:
     revealed = [(sentence, case) for case in searched for sentence in job.disclosed[case.id]]
     return [
         *dict.fromkeys(_corpora(job)),
+        *repeated(job.cases),
         *_each_once(placed, job.cases),
         *_each_once(trained, job.cases),
         *_each_once(revealed, searched),
     ]
+
+
+def repeated(cases: Sequence[Case]) -> Iterator[str]:
+    """Yield a line on the points of a space that were drawn before: they are trained again, with the same results, and
+    means over trials with a value of a key count them again.
+
+    Args:
+        cases: All cases of a sweep.
+    """
+    points = {case.group: repr(case.overrides) for case in cases if not case.baseline and case.overrides}
+    if again := len(points) - len(set(points.values())):
+        yield (
+            f"  {again} of {counted(len(points), 'point')} {'was' if again == 1 else 'were'} drawn before: the same "
+            "results again, which means over trials count again; a grid has each point once"
+        )
 
 
 def _corpora(job: Job) -> Iterator[str]:

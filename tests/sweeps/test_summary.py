@@ -9,6 +9,7 @@ import pytest
 
 from dashboards.store import Store
 from fedtext.api.disclosed import disclosed
+from fedtext.config.files import validate
 from fedtext.corpora.movielens_files import GENRES
 from fedtext.corpora.prepare import prepare
 from fedtext.errors import UserError
@@ -17,13 +18,13 @@ from fedtext.parameters import initial
 from fedtext.text.vocabulary import SPECIAL
 from sweeps.folder import RunFolder
 from sweeps.job import Job, key
-from sweeps.summary import _ranges, summary
+from sweeps.summary import _ranges, repeated, summary
 from tests import tiny
 from tests.fedtext.corpora.tables import REVIEWS
 from tests.fedtext.corpora.tables import write as written
 from tests.fedtext.corpora.test_movielens import write_latest
 from tests.loops import nonempty
-from tune_spaces.cases import Case
+from tune_spaces.cases import Case, cases
 from tune_spaces.objectives import check_metric
 
 MOVIES: dict[str, Any] = {"name": "movielens", "clients": 2, "test": 0.25}
@@ -144,3 +145,29 @@ def test_an_update_of_a_language_model_tells_its_words_as_is_said(tied: bool) ->
     risen = np.flatnonzero(change["head.bias"] > 0)
     assert len(risen)
     assert set(risen) <= set(predicted), "those of all other words fall"
+
+
+@pytest.mark.parametrize(
+    ("space", "samples", "said"),
+    [
+        ({"method.mu": {"choice": [0.1, 0.2]}}, 6, "4 of 6 points were drawn before"),
+        ({"method.mu": {"choice": [0.1]}}, 2, "1 of 2 points was drawn before"),
+        ({"method.mu": {"uniform": [0.1, 0.2]}}, 6, ""),
+        ({"method.mu": {"grid": [0.1, 0.2]}}, 1, ""),
+    ],
+)
+def test_points_that_are_drawn_again_are_told(space: dict[str, Any], samples: int, said: str) -> None:
+    content: dict[str, Any] = {
+        **{"name": "x", "corpus": {"name": "demo", "validation": 0.2}, "model": "bag", "method": "fedprox"},
+        **{
+            "training": {"rounds": 1},
+            "baselines": ["fedavg"],
+            "seeds": 2,
+            "space": space,
+            "tune": {"samples": samples},
+        },
+    }
+    made = cases(content, validate(content), "x")
+    assert len(made) == 2 * (1 + samples * len(space["method.mu"].get("grid", [0])))
+    lines = list(repeated(made))
+    assert [line.strip().partition(":")[0] for line in lines] == ([said] if said else [])
