@@ -75,8 +75,8 @@ def print_front(
         stream.write(f"Pareto front of {names}: no trial of the space has all of them.\n")
         return
     stream.write(
-        f"Pareto front of {names}: {len(found)} of {len(there)} cases; than these none is better in one and no worse "
-        "in the rest\n"
+        f"Pareto front of {names}: {len(found)} of {len(there)} cases, which no other one dominates (at least as good "
+        "in all, and better in one)\n"
     )
     titles = [group.title for group, _ in found]
     columns = [[f"{name} {told(name, values[name])}" for _, values in found] for name in objectives]

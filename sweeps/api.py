@@ -122,7 +122,7 @@ class SweepResult:
 
     @cached_property
     def front(self) -> tuple[Trial, ...]:
-        """The Pareto front of ``tune.metrics``: no other trial is better in one of them and no worse in the rest.
+        """The Pareto front of ``tune.metrics``: the trials that no other one dominates.
 
         The best of the first metric comes first; with several seeds the first trial of each case is there. With
         a single metric these are the best ones.

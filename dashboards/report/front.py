@@ -23,7 +23,7 @@ def front(sweep: Sweep) -> Table | None:
         return None
     ways = ", ".join(f"{name} ({'largest' if mode == 'max' else 'smallest'})" for name, mode in tune.objectives.items())
     said = [
-        f"The cases of the space than which no other one is better in one of {ways}, and no worse in the rest. Means "
-        "over seeds are compared; baselines are not among them."
+        f"The cases of the space that no other one dominates: none is at least as good in all of {ways}, and better "
+        "in one. Means over seeds are compared; baselines are not among them."
     ]
     return Table("front", f"{sweep.name}: Pareto front.", ["#", "method", *(one.head for one in of)], rows, said)

@@ -138,10 +138,7 @@ def tradeoffs(ids: Ids, sweep: Sweep) -> Section | None:
     kinds = [series[row.method] for _, row in those]
     more = f"<figcaption>The data of the plot name all {len(those)}.</figcaption>" if len(those) > NAMES else ""
     key = f"<figure>{legend(ids, names, False, 'Names of the points', kinds)}{more}</figure>\n"
-    note = (
-        "Filled: on the Pareto front, where no other row is better in one of both and no worse in the other. Means "
-        "over seeds."
-    )
+    note = "Filled: on the Pareto front: no other row is at least as good in both, and better in one. Means over seeds."
     lacking = any(not point.whole for _, _, found in pairs for point in found)
     note += " Rows that lack a value for a seed are no candidates." if lacking else ""
     note += " epsilon is what the privacy ledger claims for the whole run." if "epsilon" in used else ""

@@ -32,7 +32,7 @@ class Tune(Strict):
     metrics: tuple[str, ...] = Field(
         (),
         description="metrics of a multi-objective search, metric among them: [Ap_val, epsilon, bytes_total]; the "
-        "trials than which no other one is better in one of them and no worse in the rest are the Pareto front",
+        "Pareto front has the trials that no other one dominates (at least as good in all, and better in one)",
     )
     search: Literal["random", "tpe"] = Field(
         "random",

@@ -50,8 +50,8 @@ def test_the_front_is_printed_with_the_values_of_all_objectives() -> None:
     out = io.StringIO()
     print_front(CASES, OUTCOMES, OBJECTIVES, out)
     assert out.getvalue().splitlines() == [
-        "Pareto front of Ap_val (max), epsilon (min), bytes_total (min): 4 of 5 cases; than these none is better in "
-        "one and no worse in the rest",
+        "Pareto front of Ap_val (max), epsilon (min), bytes_total (min): 4 of 5 cases, which no other one dominates "
+        "(at least as good in all, and better in one)",
         "  00-kteps lambda1=0    Ap_val 90.0  epsilon 8    bytes_total 2.0 MB",
         "  04-kteps lambda1=0.4  Ap_val 90.0  epsilon 8    bytes_total 2.0 MB",
         "  01-kteps lambda1=0.1  Ap_val 80.0  epsilon 2    bytes_total 2.0 MB",
