@@ -7,6 +7,7 @@ Legend: N texts, T tokens of all texts laid end to end.
 """
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from fedtext.text.tokens import BOS, BOS_ID, EOS, EOS_ID, PAD, PAD_ID, UNK, UNK_
 BYTES = 256  # entries of every tokenizer that is trained here
 FRAMED = (PAD, UNK, BOS, EOS)  # entries before those of the tokenizer, in a vocabulary of a language model
 CHUNK = 1000  # texts that are encoded together
+_BYTE, _BLANK = re.compile("<0x[0-9A-F]{2}>"), "▁"  # a byte, and a blank, where pairs are of characters
 
 
 class Encoded(NamedTuple):
@@ -136,11 +138,7 @@ def encode(
             rows = [first + number for number in pairs.ids]
             kept = [BOS_ID, *rows, EOS_ID][:max_length] if framed else rows[:max_length] or [PAD_ID]
             inner = min(len(rows), len(kept) - framed)  # pairs that are kept
-            whole = inner == len(rows)
-            size = len((text if whole else text[: pairs.offsets[inner - 1][1] if inner else 0]).encode())
-            if not whole and inner and pairs.offsets[inner][0] < pairs.offsets[inner - 1][1]:  # within a character
-                lengths = [*map(len, pairs.tokens)]  # their bytes, where pairs are of bytes
-                size = sum(lengths[:inner]) if sum(lengths) == len(text.encode()) else size
+            size = _kept_bytes(tokenizer, text, pairs, inner)
             if count := int(given[len(sizes)]):
                 prompt = " ".join(text.split(" ", count)[:count])
                 given[len(sizes)] = sum(end <= len(prompt) for _, end in pairs.offsets)
@@ -149,6 +147,40 @@ def encode(
             counts.append(len(kept))
             sizes.append(size + (framed and kept[-1] == EOS_ID))
     return Encoded(np.concatenate(found), np.cumsum(counts), np.array(sizes, np.int64), given)
+
+
+def _kept_bytes(tokenizer: str, text: str, pairs: Any, inner: int) -> int:
+    """Return how many bytes of a text are in its first pairs, also if the last of these ends within a character.
+
+    Args:
+        tokenizer: The tokenizer.
+        text: The text.
+        pairs: Its pairs, as the package returns them.
+        inner: Number of the pairs that are kept.
+    """
+    if inner == len(pairs.ids):
+        return len(text.encode())
+    end = pairs.offsets[inner - 1][1] if inner else 0
+    if not inner or (cut := pairs.offsets[inner][0]) >= end:
+        return len(text[:end].encode())
+    # The bytes of what is cut off: in front, a tokenizer may have put a blank that the text does not have.
+    characters = _loaded(tokenizer).model.byte_fallback
+    left = sum(_length(pair, characters) for pair in pairs.tokens[inner:])
+    within = len(text[end:].encode()) < left <= len(text[cut:].encode())
+    return len(text.encode()) - left if within else len(text[:end].encode())  # other pairs are not of these bytes
+
+
+def _length(pair: str, characters: bool) -> int:
+    """Return the number of bytes of a pair.
+
+    Args:
+        pair: The pair.
+        characters: Whether pairs are of characters, and of bytes of those that are in none; else each character of a
+            pair stands for one byte.
+    """
+    if not characters:
+        return len(pair)
+    return 1 if _BYTE.fullmatch(pair) else len(pair.replace(_BLANK, " ").encode())
 
 
 def decode(tokenizer: str, rows: Iterable[int], framed: bool) -> str:

@@ -122,7 +122,7 @@ def test_mlflow_serves_the_model_of_a_run(tmp_path: Path, store: Store) -> None:
             assert "text" in wrong.json()["message"]
             empty = requests.post(f"{address}/invocations", json={"dataframe_records": [{"text": None}]}, timeout=60)
             assert empty.status_code == 400
-            assert empty.json()["message"].startswith("predict needs texts: number 0 of the list is "), empty.text
+            assert "Error: predict needs texts: number 0 of the list is " in empty.json()["message"], empty.text
         finally:
             os.killpg(server.pid, 15)
             server.wait(60)

@@ -115,6 +115,9 @@ def test_the_order_of_a_folder_is_that_of_its_names(tmp_path: Path, monkeypatch:
             with scanned(*path) as entries:
                 self.entries = sorted(entries, key=lambda entry: entry.name, reverse=True)
 
+        def __iter__(self) -> Any:
+            return iter(self.entries)
+
         def __enter__(self) -> Any:
             return iter(self.entries)
 

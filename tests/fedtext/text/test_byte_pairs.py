@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import transformers
 from pydantic import ValidationError
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import fedtext
 from fedtext.corpora.demo import DemoCorpus
@@ -105,6 +105,26 @@ def test_the_bytes_of_what_is_cut_off_are_not_counted() -> None:
     assert byte_pairs.encode(content, ["<s> the </s>"], 4, framed=True).bytes_N.tolist() == [3], "</s> is cut off"
     snowman = [byte_pairs.encode(content, ["<s> \u2603 </s>"], longest, framed=True) for longest in (2, 3, 4, 5)]
     assert [found.bytes_N.tolist() for found in snowman] == [[1], [2], [3], [4]], "one character of three bytes"
+
+
+@pytest.mark.parametrize("kind", ["characters", "blank in front"])
+def test_the_bytes_of_a_character_that_is_cut_are_counted_one_by_one(kind: str) -> None:
+    texts = ["\u2603 a \u2603\u2603", "e\u00e9", "\u00e9e \U0001d11e"]
+    if kind == "characters":  # and bytes of those that are in no pair, as with Llama 2: no text has a pair here
+        alone = {f"<0x{byte:02X}>": byte for byte in range(256)}
+        made = Tokenizer(models.BPE(alone | {"\u2581": 256}, [], byte_fallback=True))
+        made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    else:
+        made = Tokenizer.from_str(byte_pairs.trained(["a"], 256))
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    for text in texts:
+        size = len(text.encode())
+        for kept in range(size + 1):  # each byte is one token, after the blank in front
+            found = byte_pairs.encode(made.to_str(), [f"<s> {text} </s>"], kept + 2, framed=True)
+            assert len(found.tokens_T) == kept + 2
+            assert found.bytes_N.tolist() == [kept], (text, kept)
+        whole = byte_pairs.encode(made.to_str(), [f"<s> {text} </s>"], None, framed=True)
+        assert whole.bytes_N.tolist() == [size + 1]
 
 
 def test_a_corpus_has_the_same_bytes_whatever_its_tokens_are(tmp_path: Path) -> None:
