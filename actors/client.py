@@ -20,9 +20,9 @@ from fedtext.errors import UserError
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
-from fedtext.runtime.machine import machine
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum, Summation
+from fedtext.state.machine import machine
 from fedtext.state.noise_key import NoiseKey
 from fedtext.state.trained import ClientPart
 from fedtext.wire.decoder import Decoder

@@ -135,7 +135,7 @@ class Sweep:
         problems: Sentences on what could not be read.
         commands: How it is repeated, continued and reported, by purpose.
         versions: The versions of the software that worked on it, in order.
-        machines: Names of the machines on which its clients have been trained (``runtime.machine``).
+        machines: Names of the machines on which its clients have been trained (``state.machine``).
         running: Whether a command works on it.
         unread: Ids of the cases whose records cannot be read.
     """

@@ -16,9 +16,9 @@ from fedtext.corpora.types import Corpus
 from fedtext.evaluation import Evaluated
 from fedtext.messages import Reply
 from fedtext.parameters import withheld
-from fedtext.runtime.machine import machine
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum
+from fedtext.state.machine import machine
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.state.trained import ClientPart
 

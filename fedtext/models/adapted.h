@@ -17,9 +17,10 @@ typedef struct {
 
 /* The elements of the memory of a call. */
 static place adapted_memory(const adapted *of) {
-    place widest = of->inputs > of->outputs ? of->inputs : of->outputs, product, rounded = of->rows * widest;
+    place widest = of->inputs > of->outputs ? of->inputs : of->outputs, product;
+    place rounded = of->back ? halves_memory(of->rows, widest) : 0;
     product = product_memory(widest > of->rank ? widest : of->rank);
-    return of->back && rounded > product ? rounded : product;
+    return rounded > product ? rounded : product;
 }
 
 /* outputs_SO = bias + inputs W^T + between B^T, where between_SR = scale inputs A^T. */

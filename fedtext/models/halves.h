@@ -1,28 +1,39 @@
 /* Products of matrices whose numbers are rounded to bfloat16, with sums of 32 bits (engine native).
 
-   The bits of a product do not depend on the processor, unless numbers are below 1e-38: a processor that multiplies pairs
-   of such numbers rounds after either product, as others do.
+   Sums are in ascending order, except on processors with tile registers (tiles.h). Among those without, the bits of a
+   product do not depend on the processor, unless numbers are below 1e-38: a processor that multiplies pairs of such
+   numbers rounds after either product, as others do.
 
    Legend: M rows, K the inner width, N columns. */
 
 #pragma once
 
 #include "packed.h"
+#include "tiles.h"
 
-/* The numbers in an element of a factor, which are next to each other in the inner width. Processors of Intel take four
-   times as long for two as for one, others half as long. ALWAYS_PAIRS is for tests. */
+/* Whether products are summed in tile registers, in an order of their own. */
+place has_tiles(void) { return tiled(); }
+
+/* The numbers in an element of a factor, which are next to each other in the inner width. Without tile registers
+   processors of Intel take four times as long for two as for one, others half as long. ALWAYS_PAIRS is for tests. */
 static place paired(void) {
 #if PAIRS && defined(ALWAYS_PAIRS)
     return 2;
 #elif PAIRS
-    return __builtin_cpu_is("intel") ? 1 : 2;
+    return __builtin_cpu_is("intel") && !tiled() ? 1 : 2;
 #else
     return 1;
 #endif
 }
 
-/* The elements of K numbers of a factor. */
-place halves_of(place depth) { return (depth + paired() - 1) / paired(); }
+/* The elements of K numbers of a factor, the last of which may be zeros. */
+place halves_of(place depth) {
+    place multiple = tiled() ? SIDE : 1, numbers = paired() * multiple;
+    return (depth + numbers - 1) / numbers * multiple;
+}
+
+/* The elements of memory that `product_of_halves` needs. */
+static place halves_memory(place rows, place depth) { return whole_vectors(rows) * halves_of(depth); }
 
 static void multiply_halves(const real *start, place begin, place rows, place depth, const real *left, place stride,
                             const real *panels, real *sums, place columns, place pitch) {
@@ -42,10 +53,11 @@ INLINE uint32_t half_bits(real number) {
 /* A factor's elements: from[row * stride + k * next] of so many rows and K numbers. */
 static void round_halves(place rows, place depth, const real *from, place stride, place next, real *to) {
     for (place row = 0; row < rows; row++, from += stride)
-        for (place k = 0; k < depth; k += paired(), to++) {
-            uint32_t bits = half_bits(from[k * next]);
+        for (place k = 0; k < halves_of(depth) * paired(); k += paired(), to++) {
+            uint32_t bits = k < depth ? half_bits(from[k * next]) : 0;
             float single;
             if (paired() == 2 && k + 1 < depth) bits |= half_bits(from[(k + 1) * next]) >> 16;
+            if (tiled()) bits = bits << 16 | bits >> 16;
             memcpy(&single, &bits, sizeof bits);
             if (REAL_BITS == 32) memcpy(to, &bits, sizeof bits);
             else *to = single;
@@ -72,13 +84,25 @@ static void round_rows(place rows, place depth, const real *from, real *to) {
 /* The right factor of a product. memory: N x K. */
 void pack_halves(place depth, place columns, const real *right, place down, place across, real *memory, real *panels) {
     round_halves(columns, depth, right, across, down, memory);
+#if TILES
+    if (tiled()) {
+        pack_tiles(halves_of(depth), columns, memory, panels);
+        return;
+    }
+#endif
     pack_factor(halves_of(depth), columns, memory, 1, halves_of(depth), panels);
 }
 
-/* sums_MN = start + left_MK times a packed factor; the rows of start are `begin` elements apart. memory: M x K. */
+/* sums_MN = start + left_MK times a packed factor; the rows of start are `begin` elements apart. */
 static void product_of_halves(const real *start, place begin, place rows, place depth, place columns, const real *left,
                               const real *panels, real *memory, real *sums) {
     place elements = halves_of(depth);
+#if TILES
+    if (tiled()) {
+        product_in_tiles(start, begin, rows, depth, columns, left, panels, memory, sums);
+        return;
+    }
+#endif
     round_rows(rows, depth, left, memory);
     for (place k = 0, step; k < elements; k += step, panels += packed_size(step, columns)) {
         step = elements - k < DEPTH ? elements - k : DEPTH;

@@ -69,6 +69,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     found.adapted_outputs.argtypes, found.adapted_gradients.argtypes = [pointer] * 5, [pointer] * 8
     found.pack_halves.argtypes = [place, place, pointer, place, place, pointer, pointer]
     found.halves_of.argtypes, found.halves_of.restype = [place], place
+    found.has_tiles.argtypes, found.has_tiles.restype = [], place
     found.attention_memory.argtypes, found.kept_size.argtypes = [pointer, place], [place, pointer]
     found.scratch_size.argtypes = [place, pointer, place]
     for size in (found.attention_memory, found.kept_size, found.scratch_size):
@@ -76,3 +77,12 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     found.blocks_outputs.argtypes = [place, *[pointer] * 5]
     found.blocks_gradients.argtypes = [place, pointer, pointer, pointer, place, pointer, pointer]
     return found
+
+
+def in_tiles() -> bool:
+    """Whether products in bfloat16 are summed in tile registers (models/tiles.h), and so in another order.
+
+    Raises:
+        UserError: There is no library (see ``fedtext.runtime.compiled.compiled``).
+    """
+    return bool(library(torch.float32).has_tiles())

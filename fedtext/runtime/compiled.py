@@ -175,7 +175,8 @@ def _compile(source: Path, command: list[str], to: Path) -> None:
         made = Path(folder, to.name)
         done = _run([*command, "-o", str(made), str(source)], f"compile {source.name}")
         if done.returncode or not made.exists():
-            problem = (done.stderr.strip() or "no message").splitlines()[0]
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            problem = next((line for line in lines if "error" in line), lines[0])  # after those on what includes a file
             raise UserError(f"{command[0]} cannot compile {source.name}: {problem}")
         with made.open("ab") as file:  # loaders ignore what follows a library
             file.write(hashlib.sha256(made.read_bytes()).digest())

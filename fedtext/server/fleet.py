@@ -130,7 +130,7 @@ class Fleet(Protocol):
 
     @property
     def machines(self) -> Collection[str]:
-        """Names of the machines that clients are trained on (``runtime.machine``), in any order."""
+        """Names of the machines that clients are trained on (``state.machine``), in any order."""
 
     def broadcast(self, flat: NDArray[np.float32]) -> Any:
         """Give the shared parameters to every place that hosts clients, once.

@@ -36,7 +36,7 @@ def _read(file: Path) -> tuple[str, list[str], list[str], str]:
 
 
 class Machines:
-    """The machines of a run, by name (``runtime.machine``), in a file beside its checkpoints.
+    """The machines of a run, by name (``state.machine``), in a file beside its checkpoints.
 
     Args:
         folder: The folder of the run's state; None: nothing is written.

@@ -10,8 +10,9 @@ import torch
 
 import fedtext
 from fedtext.client.local_fleet import LocalFleet
-from fedtext.runtime import machine as machines
+from fedtext.models.native_transformer import in_tiles
 from fedtext.runtime.compiled import compile_problem
+from fedtext.state import machine as machines
 from fedtext.state.machines import FILE, Machines, machines_of
 from tests import tiny
 from tests.loops import nonempty
@@ -51,10 +52,11 @@ def test_a_processor_is_known_by_its_design(told: str | None, name: str, monkeyp
 
 
 def test_a_machine_is_its_processor_and_what_computes_on_it() -> None:
-    ends = f", {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
-    assert machines.machine("cpu", native=False) == machines.processor() + ends
+    begins, ends = f"{machines.processor()}, {torch.backends.cpu.get_cpu_capability()}", f", torch {torch.__version__}"
+    assert machines.machine("cpu", native=False) == begins + ends
+    tiles = ", AMX" if not compile_problem() and in_tiles() else ""
     compiled = machines.machine("cpu", native=True)
-    assert compiled.startswith(f"{machines.processor()}{ends}, ")
+    assert compiled.startswith(f"{begins}{tiles}{ends}, ")
     if not compile_problem():
         assert not compiled.endswith("no compiler")
 

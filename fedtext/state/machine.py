@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from fedtext.errors import UserError
+from fedtext.models.native_transformer import in_tiles
 from fedtext.runtime.compiled import compiler_name
 
 # Lines of /proc/cpuinfo on a processor's design, on x86 and on ARM. Its name is left out: a design has several names.
@@ -25,7 +26,8 @@ def machine(device: str, native: bool) -> str:
         native: Whether they train with engine ``native``, which the machine's compiler has compiled.
 
     Returns:
-        Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0+cpu, gcc (Debian 12.2.0-14) 12.2.0``.
+        Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0+cpu, gcc (Debian 12.2.0-14) 12.2.0``, with ``AMX`` where
+        engine ``native`` computes products in bfloat16 in tile registers.
     """
     library = f"torch {torch.__version__}"
     kind = torch.device(device).type
@@ -33,8 +35,9 @@ def machine(device: str, native: bool) -> str:
         return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}, {library}"
     if kind != "cpu":
         return f"{processor()}, {kind}, {library}"
-    parts = [processor(), torch.backends.cpu.get_cpu_capability(), library]
-    return ", ".join([*parts, *([_compiler()] if native else [])])
+    vectors = torch.backends.cpu.get_cpu_capability()
+    tiles, compiler = (_tiles(), [_compiler()]) if native else ([], [])
+    return ", ".join([processor(), vectors, *tiles, library, *compiler])
 
 
 @cache
@@ -58,3 +61,11 @@ def _compiler() -> str:
         return re.sub(r"^(cc|gcc)(-\d+)? \(", "gcc (", compiler_name())
     except UserError:  # it was removed after it had compiled
         return "no compiler"
+
+
+def _tiles() -> list[str]:
+    """Return the name of the processor's tile registers, if products in bfloat16 are summed in them."""
+    try:
+        return ["AMX"] if in_tiles() else []
+    except UserError:
+        return []
