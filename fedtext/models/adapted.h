@@ -16,7 +16,7 @@ typedef struct {
 } adapted;
 
 /* The elements of the memory of a call. */
-static place adapted_memory(const adapted *of) {
+place adapted_memory(const adapted *of) {
     place widest = of->inputs > of->outputs ? of->inputs : of->outputs, product;
     place rounded = of->back ? halves_memory(of->rows, widest) : 0;
     product = product_memory(widest > of->rank ? widest : of->rank);

@@ -22,7 +22,7 @@ from torch.nn.functional import linear
 from fedtext.models.adapters import A, Adapter, LoRA
 from fedtext.models.architectures import ARCHITECTURES
 from fedtext.models.native_linear import Factors, LinearInC, Panels
-from fedtext.models.native_products import Packed, in_c
+from fedtext.models.native_products import Packed, halves_in_c, in_c
 
 Made = TypeVar("Made")
 
@@ -46,8 +46,8 @@ class FrozenLinear(nn.Module):
         self._made: dict[str, tuple[Tensor, tuple[int, int], Any]] = {}
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if in_c(inputs):
-            return self._in_c(inputs, None)
+        if (halves := halves_in_c(inputs)) or in_c(inputs):
+            return self._in_c(inputs, None, halves)
         device, single = inputs.device.type, inputs.dtype != torch.float64 and self.weight.dtype == torch.float32
         if not (single and torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
             return linear(inputs, self.weight, self.bias)
@@ -62,9 +62,9 @@ class FrozenLinear(nn.Module):
         super()._apply(fn, recurse)
         return self
 
-    def _in_c(self, inputs: Tensor, factors: Factors | None) -> Tensor:
+    def _in_c(self, inputs: Tensor, factors: Factors | None, halves: bool) -> Tensor:
         given = (None, None, 0.0) if factors is None else (factors.a_RI, factors.b_OR, factors.scale)
-        found: Tensor = LinearInC.apply(inputs.flatten(0, -2), *given, self)
+        found: Tensor = LinearInC.apply(inputs.flatten(0, -2), *given, self, halves)
         return found.unflatten(0, inputs.shape[:-1])
 
     def packed(self) -> Packed:
@@ -117,8 +117,8 @@ class LoRALinear(FrozenLinear):
         return self.lora_residual is None and not (self.training and self.dropout.p > 0)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if in_c(inputs) and self.alone:
-            return self._in_c(inputs, Factors(self.lora_A, self.lora_B, self.scale))
+        if self.alone and ((halves := halves_in_c(inputs)) or in_c(inputs)):
+            return self._in_c(inputs, Factors(self.lora_A, self.lora_B, self.scale), halves)
         beside = linear(linear(self.dropout(inputs), self.lora_A), self.lora_B)
         if self.lora_residual is not None:
             beside = beside + linear(inputs, self.lora_residual)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from fedtext.models.functions import first_order
-from fedtext.models.native_products import DEPTH, WIDEST, Packed, library_of
+from fedtext.models.native_products import library_of
 from fedtext.models.native_transformer import Adapted, library
 from fedtext.runtime.compiled import address
 
@@ -23,8 +23,8 @@ class Layer(Protocol):
     weight: Tensor
     bias: Tensor | None
 
-    def packed(self) -> Packed:
-        """Return the transposed weight, packed."""
+    def panels(self, halves: bool) -> "Panels":
+        """Return the weight for products in C, of factors that are rounded to bfloat16 or not."""
         ...
 
 
@@ -97,7 +97,7 @@ def grad_of(factor: Tensor, rows: int, wanted: bool) -> Tensor | None:
 
 
 def _memory(layer: Adapted, like: Tensor) -> Tensor:
-    return like.new_empty(DEPTH * (max(layer.inputs, layer.outputs, layer.rank) + WIDEST))
+    return like.new_empty(library(like.dtype).adapted_memory(ctypes.byref(layer)))
 
 
 class LinearInC(Function):
@@ -105,30 +105,44 @@ class LinearInC(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, inputs_SI: Tensor, a_RI: Tensor | None, b_OR: Tensor | None, scale: float, layer: Layer
+        ctx: Any,
+        inputs_SI: Tensor,
+        a_RI: Tensor | None,
+        b_OR: Tensor | None,
+        scale: float,
+        layer: Layer,
+        halves: bool,
     ) -> Tensor:
+        """Compute the outputs.
+
+        Args:
+            inputs_SI: The inputs.
+            a_RI, b_OR, scale: The factors of an adapter, and its scale; None: it has none.
+            layer: The layer.
+            halves: Whether factors of products with the weight are rounded to bfloat16.
+        """
         inputs_SI, factors = inputs_SI.contiguous(), None
         if a_RI is not None and b_OR is not None:
             a_RI, b_OR = a_RI.contiguous(), b_OR.contiguous()
             factors = Factors(a_RI, b_OR, scale)
-        packed = layer.packed()  # which nothing else may hold while C reads it
-        made = layer_in_c(len(inputs_SI), layer.weight, layer.bias, factors, Panels(packed.panels))
+        panels = layer.panels(halves)  # which nothing else may hold while C reads it
+        made = layer_in_c(len(inputs_SI), layer.weight, layer.bias, factors, panels)
         assert inputs_SI.dtype == layer.weight.dtype
         outputs_SO, between_SR = (inputs_SI.new_empty(made.rows, size) for size in (made.outputs, made.rank))
         tensors = inputs_SI, _memory(made, inputs_SI), between_SR, outputs_SO
         library(inputs_SI.dtype).adapted_outputs(ctypes.byref(made), *map(address, tensors))
         kept, ctx.scale = inputs_SI if ctx.needs_input_grad[1] else None, scale
-        ctx.save_for_backward(kept, a_RI, b_OR, between_SR, layer.weight)
+        ctx.save_for_backward(kept, a_RI, b_OR, between_SR, layer.weight, panels.back)
         return outputs_SO
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
-        inputs_SI, a_RI, b_OR, between_SR, weight_OI = ctx.saved_tensors
+        inputs_SI, a_RI, b_OR, between_SR, weight_OI, back = ctx.saved_tensors
         grad_SO, rows = grad_SO.contiguous(), len(grad_SO)
         assert grad_SO.dtype == weight_OI.dtype
         factors = None if b_OR is None else Factors(a_RI, b_OR, ctx.scale)
-        made = layer_in_c(rows, weight_OI, None, factors, Panels())
+        made = layer_in_c(rows, weight_OI, None, factors, Panels(back=back))
         further, *wanted = ctx.needs_input_grad[:3]
         grads = [grad_of(*each) for each in zip((a_RI, b_OR), (rows, rows), wanted, strict=True)]
         made.grad_a, made.grad_b = map(address, grads)
@@ -136,4 +150,4 @@ class LinearInC(Function):
         tensors = inputs_SI, between_SR, grad_SO, None, _memory(made, grad_SO), torch.empty_like(between_SR)
         given = *map(address, tensors), address(grad_inputs_SI)
         library(grad_SO.dtype).adapted_gradients(ctypes.byref(made), *given)
-        return grad_inputs_SI, *grads, None, None
+        return grad_inputs_SI, *grads, None, None, None

@@ -67,6 +67,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     found, place, pointer = compiled(SOURCE, dtype), ctypes.c_int64, ctypes.c_void_p
     found.attend.argtypes, found.attend_back.argtypes = [pointer] * 6, [pointer] * 9
     found.adapted_outputs.argtypes, found.adapted_gradients.argtypes = [pointer] * 5, [pointer] * 8
+    found.adapted_memory.argtypes, found.adapted_memory.restype = [pointer], place
     found.pack_halves.argtypes = [place, place, pointer, place, place, pointer, pointer]
     found.halves_of.argtypes, found.halves_of.restype = [place], place
     found.has_tiles.argtypes, found.has_tiles.restype = [], place

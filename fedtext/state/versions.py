@@ -40,7 +40,8 @@ VERSIONS = {
     "filled": 1,
     # Transformers with engine native: the draws of dropout, and blocks with an adapter, are computed in C.
     "blocks": 2,
-    "halves": 2,  # such blocks in bfloat16: in tile registers where there are any
+    # Adapted layers with engine native in bfloat16: products are computed in C, in tile registers where there are any.
+    "halves": 2,
     "fixed": 1,  # methods with a state: it is not about parameters that clients do not move
     "invited": 1,  # participation.over_selection: the number of clients is no longer rounded up by an error of rounding
     "little": 1,  # attack little_is_enough: in rounds that adversaries are the majority of, and of rows that none has

@@ -64,3 +64,20 @@ def run(made: nn.Module, inputs_SD: Tensor, native: bool = True) -> Tensor:
 def inputs(requires_grad: bool = True) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     return torch.randn(9, 12, dtype=torch.float64, generator=generator).requires_grad_(requires_grad)
+
+
+def rounded(tensor: Tensor) -> Tensor:
+    return tensor.bfloat16().to(tensor.dtype)
+
+
+class Rounded(torch.autograd.Function):
+    """A product of which either factor is rounded to bfloat16, as is the gradient of its outputs."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(weight)
+        return rounded(inputs) @ rounded(weight).t() + bias
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return rounded(grad) @ rounded(ctx.saved_tensors[0]), None, None

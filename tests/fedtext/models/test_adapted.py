@@ -12,6 +12,7 @@ from fedtext.models.adapted import FrozenLinear, LoRALinear
 from fedtext.models.adapters import LoRA
 from fedtext.models.native_products import Packed, product, products_in_c, write_product
 from fedtext.runtime.compiled import compile_problem
+from tests.fedtext.models.native_blocks import Rounded
 from tests.loops import nonempty
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
@@ -62,14 +63,37 @@ def test_an_adapted_layer_and_its_gradients_are_torchs(keys: dict[str, Any], fur
         assert torch.allclose(got, want, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("rows", [3, 700])
+@pytest.mark.parametrize("adapted", [False, True], ids=["frozen", "adapted"])
+def test_in_bfloat16_products_with_the_weight_alone_are_rounded(adapted: bool, rows: int) -> None:
+    made = layer().float() if adapted else FrozenLinear(torch.nn.Linear(20, 12))
+    inputs = torch.randn(rows, 20, requires_grad=True)
+    wanted = [inputs, *made.parameters()]
+    with torch.autocast("cpu", torch.bfloat16), products_in_c(True):
+        outputs = made(inputs)
+    assert outputs.dtype == torch.float32
+    exact = Rounded.apply(inputs, made.weight, made.bias)
+    if isinstance(made, LoRALinear):
+        exact = exact + made.scale * inputs @ made.lora_A.t() @ made.lora_B.t()
+    assert torch.allclose(outputs, exact, atol=1e-5)
+    upstream = torch.randn(rows, 12)
+    found, expected = (torch.autograd.grad(each, wanted, upstream) for each in (outputs, exact))
+    for got, want in nonempty(zip(found, expected, strict=True)):
+        assert torch.allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
 def test_what_is_made_of_a_weight_follows_it() -> None:
     frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
 
     def check() -> None:
         with products_in_c(True):
             assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), atol=1e-5)
-        with torch.autocast("cpu", torch.bfloat16), products_in_c(True):
+        with torch.autocast("cpu", torch.bfloat16):
             assert torch.equal(frozen(inputs), linear(inputs, frozen.weight, frozen.bias))
+            with products_in_c(True):
+                found = frozen(inputs)
+        rounded = Rounded.apply(inputs, frozen.weight, frozen.bias)
+        assert torch.allclose(found, rounded, atol=1e-5)
 
     check()
     packed = frozen.packed()

@@ -5,7 +5,6 @@ import gc
 import pickle
 import weakref
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +23,7 @@ from fedtext.models.unpadded import Places, implementation
 from fedtext.runtime.compiled import compile_problem
 from tests.checkpoints import SCRATCH, from_checkpoint, saved
 from tests.compilers import printed_by_width, x86
-from tests.fedtext.models.native_blocks import EVERY, LENGTHS, block, in_c, inputs, network, run
+from tests.fedtext.models.native_blocks import EVERY, LENGTHS, Rounded, block, in_c, inputs, network, run
 from tests.loops import nonempty
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
@@ -108,23 +107,6 @@ def test_dropout_is_where_the_package_has_it(architecture: str) -> None:
     assert spread.mean() > 0.1
     assert ((mean - other).abs() / spread).mean() < 3 * (2 / count) ** 0.5
     assert torch.allclose(spread, beside, rtol=0.15)
-
-
-def rounded(tensor: Tensor) -> Tensor:
-    return tensor.bfloat16().to(tensor.dtype)
-
-
-class Rounded(torch.autograd.Function):
-    """A product of which either factor is rounded to bfloat16, as is the gradient of its outputs."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(weight)
-        return rounded(inputs) @ rounded(weight).t() + bias
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return rounded(grad) @ rounded(ctx.saved_tensors[0]), None, None
 
 
 @pytest.mark.parametrize("architecture", ["bert", "distilbert", "gpt2"])
