@@ -174,7 +174,9 @@ def _lines(ranked: Sequence[Group], outcomes: Mapping[str, Outcome], metric: str
         if "epsilon_lower" in values:
             cells["epsilon_lower"] = spread(values["epsilon_lower"], format_epsilon, well)
         cells |= {"loss": spread(values["loss"], decimal, well)} if "loss" in values else {}
-        cells |= _costs([record for outcome in ended for record in outcome.rows])
+        # Seeds that failed have no part in the other numbers of the line.
+        counted = [outcome for outcome in ended if failed or not _failed(outcome)]
+        cells |= _costs([record for outcome in counted for record in outcome.rows])
         reached = min((outcome.rows[-1].round if outcome.rows else 0 for outcome in ended), default=0)
         cells["rounds"] = f"{reached}/{case.experiment.training.rounds}"
         counts = Counter(outcome.status for outcome in ended)

@@ -188,7 +188,8 @@ def test_seeds_of_a_case_share_a_line_with_mean_and_deviation() -> None:
     levels = {"00-fedavg": 0.8, "01-kteps-seed0": 0.60, "01-kteps-seed1": 0.70, "01-kteps-seed2": 0.65}
     outcomes = {case: Outcome("finished", tuple(rows(3, level=level))) for case, level in levels.items()}
     outcomes["02-kteps-seed0"] = Outcome("finished", tuple(rows(3, level=0.9)))
-    outcomes["02-kteps-seed1"] = Outcome("failed", tuple(rows(1)), "no")
+    slow = replace(row(1), metrics=row(1).metrics | {"round_seconds": 100.0, "bytes_up": 1e9})
+    outcomes["02-kteps-seed1"] = Outcome("failed", (slow,), "no")
     out = io.StringIO()
     print_table(cases, outcomes, "Ap_val", "max", out)
     text = out.getvalue().splitlines()
