@@ -70,7 +70,7 @@ class StackOverflowCorpus(StreamedCorpus):
 
     def source(self, data: Path | None, seed: int) -> str:
         # The first word is another one whenever a file is read in another way.
-        keys = ["named users", self.clients, self.test, self.most, self.user, self.tokens, self.date, self.split]
+        keys = ["tenths of users", self.clients, self.test, self.most, self.user, self.tokens, self.date, self.split]
         files = [(path.resolve().as_posix(), path.stat()) for path in files_of(self._file(data), self._columns)]
         return repr([*(each for name, stat in files for each in (name, stat.st_size, stat.st_mtime_ns)), *keys])
 
@@ -113,7 +113,7 @@ class StackOverflowCorpus(StreamedCorpus):
                 fit, validation, _ = by_time(np.array([len(train)]))[0].tolist()
                 yield user.name, (train[:fit], train[fit : fit + validation], train[fit + validation :])
             elif self.test == "published" and len(train) >= 2:
-                validation = max(1, round(len(train) / 10))
+                validation = int(by_time(np.array([len(train)]))[0, 1])
                 test = self._by_date(user.sentences, "test")
                 yield user.name, (train[:-validation], train[-validation:], test)
 

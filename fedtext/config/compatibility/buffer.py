@@ -43,7 +43,7 @@ def methods(e: "Settings") -> Iterator[str]:
         return
     name = f"method {e.method.name}"
     if why := silent(e):
-        yield f"{_KEY}: {name} {why}, so that there is no update: leave it out"
+        yield f"{_KEY}: {name} {why}, and a buffer is of updates: leave it out"
     elif e.method.sends_state or type(e.method).server_step is not Method.server_step:
         yield f"{_KEY}: {name} has a state or a step of its own at the server, defined for rounds: use another method"
     elif type(e.method).shared_in is not Method.shared_in:

@@ -25,7 +25,7 @@ BUFFER: list[tuple[Any, Any, dict[str, Any], str]] = [
     (buffer.clock, "fedavg", _paced(deadline_s=3), "which participation.deadline_s is for"),
     (buffer.clock, "fedavg", _paced(over_selection=1.5), "which participation.over_selection is for"),
     (buffer.clock, "fedavg", _paced(min_clients=2), "which participation.min_clients is for"),
-    (buffer.methods, "local_only", _PACE, "sends no updates, so that there is no update"),
+    (buffer.methods, "local_only", _PACE, "sends no updates, and a buffer is of updates"),
     (buffer.methods, "scaffold", _PACE, "method scaffold has a state or a step of its own at the server"),
     (buffer.methods, "feddyn", _PACE, "method feddyn has a state or a step of its own at the server"),
     (buffer.methods, {"name": "lg_fedavg", "pretrain": 1}, _PACE, "shares other parameters in some rounds"),

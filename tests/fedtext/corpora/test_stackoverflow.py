@@ -70,7 +70,7 @@ def test_published_splits_and_dates(form: str, tmp_path: Path) -> None:
     assert [client.name for client in corpus.clients] == ["77", "901"]
     first, second = corpus.clients
     train = [f"<s> train 77 number {number} . it works </s>" for number in range(25)]
-    assert (first.train.texts, first.validation.texts) == (train[:23], train[23:])
+    assert (first.train.texts, first.validation.texts) == (train[:22], train[22:])
     assert first.test.texts == [f"<s> test 77 number {number} . it works </s>" for number in range(4)]
     assert (len(second.train), len(second.validation), len(second.test)) == (11, 1, 0)
 
