@@ -22,7 +22,7 @@ from fedtext.messages import Reply
 from fedtext.runtime.devices import no_cuda
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum, Summation
-from fedtext.state.machine import machine
+from fedtext.state.machine import machine_of
 from fedtext.state.noise_key import NoiseKey
 from fedtext.state.trained import ClientPart
 from fedtext.wire.decoder import Decoder
@@ -106,7 +106,7 @@ class ClientActor:
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
         self.metrics.gpu_memory(self.on_gpu)
-        name, address = machine(device, experiment.engine == "native"), ray.util.get_node_ip_address()
+        name, address = machine_of(experiment, device), ray.util.get_node_ip_address()
         return Host(context.get_node_id(), unused, name, context.get_actor_id(), address)
 
     def train(

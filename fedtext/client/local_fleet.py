@@ -18,7 +18,7 @@ from fedtext.messages import Reply
 from fedtext.parameters import withheld
 from fedtext.secure.client import secure_clients
 from fedtext.server.aggregation import Sum
-from fedtext.state.machine import machine
+from fedtext.state.machine import machine_of
 from fedtext.state.noise_key import NoiseKey, noise_key
 from fedtext.state.trained import ClientPart
 
@@ -42,7 +42,7 @@ class LocalFleet:
         check_audits(experiment, corpus)
         self.withheld = withheld(experiment, corpus)
         self.baselines: Mapping[str, float] = baselines(experiment, corpus, self.clients)
-        self.machines: Collection[str] = (machine(device, experiment.engine == "native"),)
+        self.machines: Collection[str] = (machine_of(experiment, device),)
         self.noise = noise or noise_key(experiment, corpus.content, len(clients))
         self.worker = Worker(experiment, corpus, clients, unshared, device, len(corpus.clients), self.noise)
         self.worker.population = population(self.worker)

@@ -132,17 +132,18 @@ class LinearInC(Function):
         tensors = inputs_SI, _memory(made, inputs_SI), between_SR, outputs_SO
         library(inputs_SI.dtype).adapted_outputs(ctypes.byref(made), *map(address, tensors))
         kept, ctx.scale = inputs_SI if ctx.needs_input_grad[1] else None, scale
-        ctx.save_for_backward(kept, a_RI, b_OR, between_SR, layer.weight, panels.back)
+        ctx.save_for_backward(kept, a_RI, b_OR, between_SR, layer.weight)
+        ctx.back = panels.back  # which may have been made in inference mode
         return outputs_SO
 
     @staticmethod
     @first_order
     def backward(ctx: Any, grad_SO: Tensor) -> tuple[Tensor | None, ...]:
-        inputs_SI, a_RI, b_OR, between_SR, weight_OI, back = ctx.saved_tensors
+        inputs_SI, a_RI, b_OR, between_SR, weight_OI = ctx.saved_tensors
         grad_SO, rows = grad_SO.contiguous(), len(grad_SO)
         assert grad_SO.dtype == weight_OI.dtype
         factors = None if b_OR is None else Factors(a_RI, b_OR, ctx.scale)
-        made = layer_in_c(rows, weight_OI, None, factors, Panels(back=back))
+        made = layer_in_c(rows, weight_OI, None, factors, Panels(back=ctx.back))
         further, *wanted = ctx.needs_input_grad[:3]
         grads = [grad_of(*each) for each in zip((a_RI, b_OR), (rows, rows), wanted, strict=True)]
         made.grad_a, made.grad_b = map(address, grads)

@@ -10,7 +10,7 @@
 
 #include "products.h"
 
-#if PAIRS && defined(__AMX_BF16__) && defined(__linux__) && !defined(NO_TILES) /* which is for tests */
+#if PAIRS && defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__) && !defined(NO_TILES) /* for tests */
 #define TILES 1
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -102,7 +102,7 @@ static void pack_tiles(place elements, place columns, const real *from, real *pa
 static void product_in_tiles(const real *start, place begin, place rows, place depth, place columns, const real *left,
                              const real *panels, real *memory, real *sums) {
     place steps = (depth + 2 * SIDE - 1) / (2 * SIDE), elements = SIDE * steps, shaped = 0;
-    place block = NEAR / elements / (2 * SIDE) * 2 * SIDE; /* columns of it */
+    place block = elements ? NEAR / elements / (2 * SIDE) * 2 * SIDE : columns; /* its columns */
     block = block ? block : 2 * SIDE;
     for (place first = 0, end; first < columns; first = end) {
         end = fewer(first + block, columns);

@@ -80,9 +80,9 @@ def run_unpadded(
 ) -> Tensor:
     """Run layers on the tokens alone.
 
-    Where attention alone is computed in C and products are in bfloat16, a text of zeros follows the others, so that the
-    number of rows is a multiple of ``ROWS``: for each new number of rows torch's library compiles a program, which
-    takes longer than the product, and caches it.
+    Where blocks are not computed in C as a whole, so that products in bfloat16 may be torch's, a text of zeros follows
+    the others, and the number of rows is a multiple of ``ROWS``: for each new number of rows torch's library compiles a
+    program, which takes longer than the product, and caches it.
 
     Args:
         run: The network of the package transformers, whose attention is ``implementation()``.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.models.native_transformer import in_tiles
 from fedtext.runtime.compiled import compiler_name
@@ -15,7 +16,18 @@ from fedtext.runtime.compiled import compiler_name
 DESIGN = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU architecture", "CPU variant", "CPU part")
 
 
-def machine(device: str, native: bool) -> str:
+def machine_of(experiment: Experiment, device: str) -> str:
+    """Return the name (``machine``) of what an experiment's clients are trained with in this process.
+
+    Args:
+        experiment: The experiment.
+        device: The torch device.
+    """
+    halves = getattr(experiment.model, "precision", "float32") == "bfloat16"
+    return machine(device, experiment.engine == "native", halves)
+
+
+def machine(device: str, native: bool, halves: bool = False) -> str:
     """Return the name of what this process computes with. Where two names differ, updates may have other bits.
 
     On CPUs those of equal names normally have the same, unless variables of the environment change what libraries
@@ -24,6 +36,7 @@ def machine(device: str, native: bool) -> str:
     Args:
         device: The torch device that clients train on.
         native: Whether they train with engine ``native``, which the machine's compiler has compiled.
+        halves: Whether products are in bfloat16.
 
     Returns:
         Such as ``AuthenticAMD 25/17, AVX512, torch 2.13.0+cpu, gcc (Debian 12.2.0-14) 12.2.0``, with ``AMX`` where
@@ -36,7 +49,7 @@ def machine(device: str, native: bool) -> str:
     if kind != "cpu":
         return f"{processor()}, {kind}, {library}"
     vectors = torch.backends.cpu.get_cpu_capability()
-    tiles, compiler = (_tiles(), [_compiler()]) if native else ([], [])
+    tiles, compiler = _tiles() if native and halves else [], [_compiler()] if native else []
     return ", ".join([processor(), vectors, *tiles, library, *compiler])
 
 

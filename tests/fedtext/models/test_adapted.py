@@ -142,10 +142,16 @@ def test_a_layer_takes_what_torchs_takes() -> None:
     assert torch.allclose(got, torch.autograd.grad(made(same).sin().sum(), made.lora_A)[0], rtol=0, atol=1e-12)
     with torch.autocast("cpu", torch.bfloat16):
         assert made.double()(one).dtype == linear(one, made.weight).dtype == torch.float64
+    frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
     with torch.inference_mode(), products_in_c(True):
-        frozen, inputs = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
-        frozen.weight.mul_(2)
-        assert torch.allclose(frozen(inputs), linear(inputs, frozen.weight, frozen.bias), atol=1e-5)
+        changed, given = FrozenLinear(torch.nn.Linear(20, 12)), torch.randn(5, 20)
+        changed.weight.mul_(2)
+        assert torch.allclose(changed(given), linear(given, changed.weight, changed.bias), atol=1e-5)
+        with torch.autocast("cpu", torch.bfloat16):
+            frozen(inputs)
+    with torch.autocast("cpu", torch.bfloat16), products_in_c(True):  # with what was made of its weight before
+        outputs = frozen(inputs.requires_grad_())
+    assert torch.autograd.grad(outputs.sum(), inputs)[0].any()
 
 
 def test_a_factor_whose_rows_are_one_is_read_as_such() -> None:

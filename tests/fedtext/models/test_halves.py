@@ -53,6 +53,7 @@ def rounded(numbers: Tensor) -> Tensor:
         (32, 64, 32),
         (49, 100, 17),
         (5, 1100, 48),
+        (2, 16500, 40),  # wider than a block
         (33, 8200, 130),  # in blocks of its columns, and of its rows for the gradients
     ],
 )

@@ -56,7 +56,8 @@ def test_a_machine_is_its_processor_and_what_computes_on_it() -> None:
     assert machines.machine("cpu", native=False) == begins + ends
     tiles = ", AMX" if not compile_problem() and in_tiles() else ""
     compiled = machines.machine("cpu", native=True)
-    assert compiled.startswith(f"{begins}{tiles}{ends}, ")
+    assert compiled.startswith(f"{begins}{ends}, ")
+    assert machines.machine("cpu", native=True, halves=True) == compiled.replace(begins, begins + tiles)
     if not compile_problem():
         assert not compiled.endswith("no compiler")
 
@@ -156,7 +157,7 @@ def test_a_run_in_this_process_warns(
 ) -> None:
     short = ("training.rounds=2", "corpus.share=0.02", "evaluation.personalize=null")
     for name, rounds in nonempty((("A", 1), ("B", 2))):
-        monkeypatch.setattr("fedtext.client.local_fleet.machine", lambda device, native, name=name: name)
+        monkeypatch.setattr("fedtext.client.local_fleet.machine_of", lambda experiment, device, name=name: name)
         with caplog.at_level(logging.WARNING):
             caplog.clear()
             fedtext.run("demo.yaml", *short, f"training.rounds={rounds}", out=tmp_path / "run", resume=rounds > 1)
