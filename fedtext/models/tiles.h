@@ -47,8 +47,8 @@ static void shape_tiles(place rows, place columns) {
     _tile_loadconfig(&shape);
 }
 
-/* Write sums, whose rows are `pitch` elements apart: start plus the product of so many registers of either factor, those of
-   the right one for `wide` columns. A null start is zeros. */
+/* Write sums, whose rows are `pitch` elements apart: start plus the product of so many registers of either factor. `lower`
+   and `more`: whether there are more than 16 rows, and columns. A null start is zeros. */
 INLINE void sum_tiles(const int lower, const int more, place steps, const real *left, const real *right, const real *start,
                       place begin, real *sums, place pitch) {
     const place size = sizeof(real), row = SIDE * sizeof(real), wide = (1 + more) * row;
@@ -116,8 +116,8 @@ static void product_in_tiles(const real *start, place begin, place rows, place d
                 if (shape != shaped) shape_tiles(high, wide), shaped = shape;
                 const real *panel = panels + column * elements, *from = start ? start + row * begin + column : 0;
                 real *to = sums + row * columns + column;
-#define CASE(lower, more)                                                                \
-    case 2 * lower + more:                                                               \
+#define CASE(lower, more)                                                   \
+    case 2 * lower + more:                                                  \
         sum_tiles(lower, more, steps, of, panel, from, begin, to, columns); \
         break;
                 switch (2 * (high > SIDE) + (wide > SIDE)) { CASE(0, 0) CASE(0, 1) CASE(1, 0) CASE(1, 1) }
