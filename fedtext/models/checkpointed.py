@@ -261,3 +261,8 @@ def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager
         device: The device of the products.
     """
     return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+
+
+def in_bfloat16(model: ModelConfig) -> bool:
+    """Whether products of a model's layers are in bfloat16."""
+    return isinstance(model, TransformerConfig) and model.precision == "bfloat16"

@@ -9,6 +9,7 @@ import torch
 
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
+from fedtext.models.checkpointed import in_bfloat16
 from fedtext.models.native_transformer import in_tiles
 from fedtext.runtime.compiled import compiler_name
 
@@ -23,8 +24,7 @@ def machine_of(experiment: Experiment, device: str) -> str:
         experiment: The experiment.
         device: The torch device.
     """
-    halves = getattr(experiment.model, "precision", "float32") == "bfloat16"
-    return machine(device, experiment.engine == "native", halves)
+    return machine(device, experiment.engine == "native", in_bfloat16(experiment.model))
 
 
 def machine(device: str, native: bool, halves: bool = False) -> str:

@@ -18,6 +18,7 @@ from fedtext.methods.copies import Copying
 from fedtext.methods.fedmmd import FedMMD
 from fedtext.methods.frozen import Frozen
 from fedtext.methods.kteps import KTEPS
+from fedtext.models.checkpointed import in_bfloat16
 from fedtext.models.inits import CheckpointInit
 from fedtext.models.places import places_of
 from fedtext.models.sizes import without_memory
@@ -77,7 +78,7 @@ def ways(experiment: Experiment, stack: int, clients: int) -> dict[str, bool]:
         clients: Number of participants.
     """
     native, secret = experiment.engine == "native", experiment.privacy.noise == "secret"
-    rounded = native and getattr(experiment.model, "precision", "float32") == "bfloat16"
+    rounded = native and in_bfloat16(experiment.model)
     adapter = getattr(experiment.model, "adapter", None)
     lora = getattr(adapter, "lora", None)
     pretrained = experiment.model.name == "causal" and getattr(experiment.model, "checkpoint", None) is not None

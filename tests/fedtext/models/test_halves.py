@@ -12,6 +12,7 @@ from torch import Tensor
 from fedtext.models.native_linear import Panels
 from fedtext.models.native_transformer import Adapted, in_tiles, library
 from fedtext.runtime.compiled import address, compile_problem
+from tests.fedtext.models.native_blocks import rounded
 from tests.native_functions import pointers
 
 pytestmark = pytest.mark.skipif(bool(compile_problem()), reason=compile_problem())
@@ -36,10 +37,6 @@ def ordered(start_MN: Tensor, left_MK: Tensor, right_KN: Tensor) -> Tensor:
             parts[k % 2] += left_KM1[k] * right_K1N[k]
         sums_MN += parts[0] + parts[1]
     return sums_MN
-
-
-def rounded(numbers: Tensor) -> Tensor:
-    return numbers.bfloat16().float()
 
 
 @pytest.mark.parametrize("biased", [False, True])

@@ -263,11 +263,14 @@ def test_a_library_is_compiled_once_and_again_if_it_is_damaged(tmp_path: Path) -
         ("cc 'a", "$CC is not a command (No closing quotation): correct it, or leave it out"),
         ("no-such-compiler", "$CC is no-such-compiler, which is no command here: correct it, or leave it out"),
         ("true", "true cannot compile batches.c: no message"),
+        ("cc -include {tmp}/outer.h", "not for this machine"),  # and not the line that names what includes it
         ("{tmp}/text", "{tmp}/text cannot say its version (batches.c is to be compiled): Exec format error"),
     ],
 )
 def test_a_compiler_that_is_none_is_one_sentence(compiler: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a program")
+    (tmp_path / "outer.h").write_text('#include "inner.h"\n')
+    (tmp_path / "inner.h").write_text("#error not for this machine\n")
     (tmp_path / "text").chmod(0o755)
     said = found(os.environ | {"XDG_CACHE_HOME": str(tmp_path), "CC": compiler.format(tmp=tmp_path)})
     assert said.endswith(sentence.format(tmp=tmp_path))
