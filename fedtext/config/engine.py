@@ -9,10 +9,11 @@ import torch
 from fedtext.config.experiment import Experiment
 from fedtext.errors import UserError
 from fedtext.models.base import ModelConfig
-from fedtext.models.checkpointed import TransformerConfig, settings
+from fedtext.models.checkpointed import TransformerConfig, in_bfloat16, settings
 from fedtext.models.native_block import IN_C
 from fedtext.models.recurrent import Recurrent
 from fedtext.runtime.compiled import compile_problem
+from fedtext.runtime.precision import emulates_bfloat16
 from fedtext.training.config import Engine
 
 WIDEST = 8  # larger stacks do not fit in the caches: see docs/explanation/performance-training.md
@@ -26,13 +27,23 @@ ENGINES = {
     "triton": "{what} in one kernel, equal to torch's to rounding",
     "native": "{what} in C, equal to torch's to rounding",
 }
+SLOW = (
+    "; model.precision: bfloat16 is much slower than float32 on this machine, whose processor has no instructions for "
+    "it: leave it out"
+)
 ACTORS = 16  # least number of blocks, so that as many actors have work
 
 
 def engine_reason(experiment: Experiment) -> str:
     """Return a sentence about the engine that trains the clients, with the reason."""
     how = ENGINES[experiment.engine].format(what=_part(experiment.model))
-    return f"engine {experiment.engine}: {how}"
+    slow = experiment.engine == "native" and _in_torchs_bfloat16(experiment.model) and emulates_bfloat16()
+    return f"engine {experiment.engine}: {how}{SLOW if slow else ''}"
+
+
+def _in_torchs_bfloat16(model: ModelConfig) -> bool:
+    """Whether torch computes a model's products in bfloat16, also where engine ``native`` has its attention."""
+    return isinstance(model, TransformerConfig) and in_bfloat16(model) and not model.adapter
 
 
 def _part(model: ModelConfig) -> str:

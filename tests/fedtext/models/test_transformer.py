@@ -18,6 +18,7 @@ from fedtext.models.batch import Batch
 from fedtext.models.parts import Parts
 from fedtext.models.transformer import TransformerClassifier, TransformerEncoder
 from fedtext.models.unpadded import Places, attention
+from fedtext.runtime.precision import emulates_bfloat16
 from tests import tiny
 from tests.checkpoints import PIECES, SCRATCH, from_checkpoint
 from tests.loops import nonempty
@@ -187,3 +188,24 @@ def test_its_engine_and_stack_say_why() -> None:
         1,
         "clients one by one: the layers of a transformer fill a core by themselves",
     )
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_bfloat16_that_the_processor_lacks_is_said_where_torch_computes_in_it(
+    monkeypatch: pytest.MonkeyPatch, emulated: bool
+) -> None:
+    monkeypatch.setattr("fedtext.config.engine.emulates_bfloat16", lambda: emulated)
+    rounded, exact, adapted = (
+        choose_engine(tiny.configured(model=SCRATCH | more), gpu=False, problem="")
+        for more in ({"precision": "bfloat16"}, {}, {"precision": "bfloat16", "adapter": {}})
+    )
+    assert ("much slower than float32 on this machine" in engine_reason(rounded)) == emulated
+    assert "slower" not in engine_reason(exact) + engine_reason(adapted)
+
+
+def test_products_in_bfloat16_are_emulated_where_the_processor_has_no_instructions_for_them() -> None:
+    flags = set(Path("/proc/cpuinfo").read_text().split()) if Path("/proc/cpuinfo").exists() else set[str]()
+    if "avx2" not in flags:
+        pytest.skip("the flags of this processor are not known")
+    has = {"avx512bw", "avx512vl", "avx512dq"} <= flags or "avx_ne_convert" in flags
+    assert emulates_bfloat16() != has
