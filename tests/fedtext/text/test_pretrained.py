@@ -28,7 +28,8 @@ from fedtext.server.federation import Federation
 from fedtext.server.fit import check_fit
 from fedtext.state.fingerprint import fingerprint
 from fedtext.text import pretrained
-from fedtext.text.pretrained import locate, tokenizer
+from fedtext.text.checkpoint_files import locate
+from fedtext.text.pretrained import tokenizer
 from fedtext.text.representation import Pieces
 from fedtext.training.batches import Assembler, Texts
 from tests import tiny
@@ -212,6 +213,21 @@ def test_a_faulty_checkpoint_is_one_sentence(checkpoint: Path, tmp_path: Path) -
     with pytest.raises(UserError, match=r"nothing that can be read in that folder|has no tokenizer"):
         tokenizer(str(empty))
     assert locate("__main__") == "__main__"
+
+
+def test_a_file_of_llama_cpp_is_refused_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    package = tmp_path / "packed_weights"
+    package.mkdir()
+    (package / "small.Q4_1.gguf").write_bytes(b"GGUF")
+    (package / "__init__.py").write_text("raise AssertionError('it is not imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for checkpoint in nonempty([str(package), str(package / "small.Q4_1.gguf"), "packed-weights"]):
+        with pytest.raises(UserError, match=r"small\.Q4_1\.gguf has weights in the format of llama\.cpp"):
+            tokenizer(checkpoint)
+    (package / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="nothing that can be read in that folder"):
+        tokenizer(str(package))
 
 
 def test_where_clients_live_a_checkpoint_needs_no_weights(checkpoint: Path, tmp_path: Path) -> None:
