@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,8 @@ def seeds() -> tuple[dict[str, Any], ...]:
     """The experiments that come with the platform and that of the tests, on small corpora, but for language models."""
     files = sorted(SPACES.glob("*.yaml"))
     found = [EXPERIMENT, *(yaml.safe_load(file.read_text()) for file in files)]
-    return tuple(_small(content) for content in found if "_lm" not in str(content.get("model")))
+    models = (str(content.get("model")) for content in found)
+    return tuple(_small(each) for each, model in zip(found, models, strict=True) if not re.search("_lm|causal", model))
 
 
 def _small(content: dict[str, Any]) -> dict[str, Any]:
